@@ -1,0 +1,54 @@
+# `make demo` and `make test` set up everything they need, once, in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready-test
+PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
+
+.PHONY: demo test check format lint types layers docs clean
+
+demo: $(VENV)/.ready
+	$(BIN)/fairtopk demo
+
+test: $(READY)
+	$(BIN)/pytest
+
+# The whole gate: what runs before every merge.
+check: lint types layers test
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.ready-docs
+	$(BIN)/mkdocs build --strict
+
+# A stamp is renewed when the dependencies change.
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or newer"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing fairtopk and what it needs into $(VENV) (once, a minute or two)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	@$(PIP) -e '.[test]'
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	@$(PIP) -e '.[docs]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

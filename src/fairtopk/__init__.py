@@ -1,0 +1,3 @@
+"""Fair top-K learning to rank."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Reading data: published layouts, tables and generated ratings, checked and compact."""

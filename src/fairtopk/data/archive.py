@@ -1,0 +1,121 @@
+"""The files of a data set, whether they come as a zip, a folder or a single file.
+
+A zip is read in place: nothing is ever unpacked to disk.
+"""
+
+import gzip
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from fairtopk.errors import InputError
+
+HEAD_BYTES = 65_536
+
+
+class Archive:
+    """Named files behind one path, found by what they hold.
+
+    Args:
+        path: A zip, a folder, or one file (``.gz`` is unpacked on reading).
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        if not self.path.exists():
+            raise InputError(f"{self.path} does not exist; check the path")
+        self._zip: zipfile.ZipFile | None = None
+        self._sizes: dict[str, int]
+        if self.path.is_dir():
+            files = (file for file in sorted(self.path.rglob("*")) if file.is_file())
+            self._sizes = {
+                str(file.relative_to(self.path).as_posix()): file.stat().st_size
+                for file in files
+            }
+        elif zipfile.is_zipfile(self.path):
+            self._zip = zipfile.ZipFile(self.path)
+            _refuse_climbing(self._zip.namelist(), self.path)
+            entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
+            self._sizes = {e.filename: e.file_size for e in entries if not e.is_dir()}
+        elif self.path.suffix == ".zip":
+            raise InputError(f"{self.path} is not a complete zip file; download it again")
+        else:
+            self._sizes = {self.path.name: self.path.stat().st_size}
+        if not self._sizes:
+            raise InputError(f"{self.path} holds no files")
+
+    def names(self) -> list[str]:
+        """Return the files' names inside the archive, sorted."""
+        return list(self._sizes)
+
+    def read(self, name: str) -> bytes:
+        """Return the bytes of one file, refusing an empty or damaged one."""
+        data = self._read(name)
+        if not data.strip():
+            raise InputError(f"{self.where(name)} is empty")
+        return data
+
+    def head(self, name: str) -> bytes:
+        """Return the first bytes of one file, enough for some lines."""
+        return self._read(name, HEAD_BYTES)
+
+    def where(self, name: str) -> str:
+        """Return how an error should call the file `name`."""
+        return name if self.path.name == name else f"{name} of {self.path.name}"
+
+    def find(self, line: str, *, usual: Iterable[str], what: str) -> str:
+        """Return the file whose first line matches the pattern `line`.
+
+        Of several matches the one with a usual name is taken, else the largest: MovieLens 100K
+        ships its ratings once whole and ten times in parts.
+        """
+        matches = self.find_all(line)
+        if not matches:
+            raise InputError(
+                f"{self.path} holds no {what}: none of its files ({_some(self.names())}) "
+                f"starts like one"
+            )
+        usual = list(usual)
+        for name in matches:
+            if PurePosixPath(name).name in usual:
+                return name
+        return max(matches, key=lambda name: self._sizes[name])
+
+    def find_all(self, line: str) -> list[str]:
+        """Return the names of all files whose first line matches the pattern `line`."""
+        return [name for name in self.names() if re.fullmatch(line, self._first_line(name))]
+
+    def _first_line(self, name: str) -> str:
+        text = self.head(name).decode("latin-1").removeprefix("\u00ef\u00bb\u00bf")
+        return text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")
+
+    def _read(self, name: str, limit: int = -1) -> bytes:
+        try:
+            if self._zip is not None:
+                with self._zip.open(name) as file:
+                    return file.read(limit)
+            file_path = self.path / name if self.path.is_dir() else self.path
+            if file_path.suffix == ".gz":
+                with gzip.open(file_path) as file:
+                    return file.read(limit)
+            with file_path.open("rb") as file:
+                return file.read(limit)
+        except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise InputError(
+                f"{self.where(name)} is damaged ({error}); download it again"
+            ) from error
+
+
+def _refuse_climbing(names: list[str], path: Path) -> None:
+    for name in names:
+        if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name[:2]:
+            raise InputError(
+                f"{path} holds a file {name!r} that points outside its folder; do not trust it"
+            )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"

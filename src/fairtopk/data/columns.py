@@ -1,0 +1,129 @@
+"""Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
+
+Every value that enters the library as part of a table is checked here, once.
+"""
+
+import math
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from narwhals.typing import IntoDataFrame
+from numpy.typing import NDArray
+
+from fairtopk.data.origin import Origin
+from fairtopk.errors import InputError
+from fairtopk.kernels.csr import number_by_appearance
+
+
+def as_polars(frame: IntoDataFrame, names: list[str], origin: Origin) -> pl.DataFrame:
+    """Return the columns `names` of a polars, pandas or Arrow frame, refusing absent ones."""
+    try:
+        table = nw.from_native(frame, eager_only=True)
+    except TypeError as error:
+        kind = type(frame).__name__
+        raise InputError(
+            f"{origin.name} must be a polars, pandas or Arrow frame in memory, got {kind}"
+        ) from error
+    for name in names:
+        require_column(name, table.columns, origin)
+    if len(table) == 0:
+        raise InputError(f"{origin.name} is empty: it has columns but no rows")
+    return table.select(list(dict.fromkeys(names))).to_polars()
+
+
+def require_column(name: str, present: list[str], origin: Origin) -> None:
+    """Refuse a name that no column of the table has."""
+    if name in present:
+        return
+    hint = ""
+    if len(present) == 1:
+        separators = [mark for mark in (";", "\t", "|", "::", ",", " ") if mark in present[0]]
+        if separators:
+            hint = f"; its one column looks separated by {separators[0]!r}"
+    raise InputError(
+        f"{origin.name} has no column {name!r}: its columns are {', '.join(present)}{hint}"
+    )
+
+
+def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Series]:
+    """Return each row's number and the ids by number, in order of first appearance."""
+    if ids.dtype in (pl.Categorical, pl.Enum):
+        ids = ids.cast(pl.String)
+    _refuse_missing(ids, origin)
+    if ids.dtype.is_integer():
+        low, high = _bounds(ids)
+        # Where ids are not too sparse, a table over their range is far faster than hashing.
+        if high - low < 4 * len(ids) + 1_000_000:
+            table = np.full(high - low + 1, -1, np.int32)
+            codes, first = number_by_appearance(ids.to_numpy(), low, table)
+            return codes, ids.gather(first)
+    distinct = ids.unique(maintain_order=True)
+    numbers = pl.DataFrame({"id": distinct}).with_row_index("number")
+    numbered = ids.to_frame("id").join(numbers, on="id", how="left", maintain_order="left")
+    return numbered["number"].to_numpy().astype(np.int32), distinct
+
+
+def ratings_array(
+    ratings: pl.Series, bounds: tuple[float, float], origin: Origin
+) -> NDArray[np.floating]:
+    """Return the ratings, as float32 where that loses nothing, else as float64."""
+    if not (ratings.dtype.is_numeric() or ratings.dtype == pl.Boolean):
+        refuse_text(ratings, origin)
+    _refuse_missing(ratings, origin)
+    low, high = bounds
+    outside = ((ratings < low) | (ratings > high)).arg_true()
+    if len(outside):
+        row = int(outside[0])
+        raise InputError(
+            f"{origin.row(row)}: {ratings.name} must lie between {low:g} and {high:g}, got "
+            f"{ratings[row]:g} (the gain is 2^rating - 1; rescale larger ratings)"
+        )
+    exact: NDArray[np.float64] = ratings.cast(pl.Float64).to_numpy()
+    compact = exact.astype(np.float32)
+    return compact if np.array_equal(compact, exact) else exact
+
+
+def times_array(times: pl.Series, origin: Origin) -> NDArray[np.int64] | NDArray[np.float64]:
+    """Return times as int64 (dates as polars counts them), float64 if they have fractions."""
+    if not (times.dtype.is_numeric() or times.dtype.is_temporal()):
+        refuse_text(times, origin, wanted="a number or a date")
+    _refuse_missing(times, origin)
+    if times.dtype.is_temporal():
+        return times.to_physical().cast(pl.Int64).to_numpy()
+    if times.dtype.is_float() and not (times == times.floor()).all():
+        return times.cast(pl.Float64).to_numpy()
+    return times.cast(pl.Int64).to_numpy()
+
+
+def refuse_text(values: pl.Series, origin: Origin, *, wanted: str = "a number") -> None:
+    """Raise for a column that should hold numbers, naming its first value that does not."""
+    for row, value in enumerate(values):
+        try:
+            float(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"{origin.row(row)}: {values.name} must be {wanted}, got {value!r}"
+            ) from error
+    raise InputError(f"{origin.name}: {values.name} holds numbers as text; convert the column")
+
+
+def _refuse_missing(values: pl.Series, origin: Origin) -> None:
+    missing = values.is_null()
+    if values.dtype.is_float():
+        missing = missing | ~values.is_finite().fill_null(False)
+    rows = missing.arg_true()
+    if len(rows):
+        row = int(rows[0])
+        shown = "missing" if values[row] is None or math.isnan(values[row]) else values[row]
+        raise InputError(
+            f"{origin.row(row)}: {values.name} is {shown}; "
+            f"mend or remove the {len(rows):,} such row{'s'[: len(rows) > 1]}"
+        )
+
+
+def _bounds(values: pl.Series) -> tuple[int, int]:
+    low, high = values.min(), values.max()
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    return low, high

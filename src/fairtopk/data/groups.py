@@ -1,0 +1,208 @@
+"""Group labels of items: from a rule on a column, or from a column of labels as it is.
+
+A label is text; null is *unknown*: the item takes part in every list, and in no group.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import polars as pl
+from narwhals.typing import IntoDataFrame
+from numpy.typing import NDArray
+
+from fairtopk.data.columns import as_polars
+from fairtopk.data.origin import Origin
+from fairtopk.errors import InputError
+
+CONDITIONS = ("contains", "equals", "below", "at_least")
+TABLE = Origin("the table of groups")
+
+
+@dataclass(frozen=True)
+class GroupRule:
+    """How a column of items becomes groups; without a condition its values are the labels.
+
+    Attributes:
+        column: The column to read.
+        contains: Named group: items whose separated list (genres) holds this value.
+        equals: Named group: items with this value.
+        below: Named group: items with a number below this one.
+        at_least: Named group: items with at least this number.
+        separator: What separates the values of a list, for `contains`.
+    """
+
+    column: str
+    contains: str | None = None
+    equals: str | float | bool | None = None
+    below: float | None = None
+    at_least: float | None = None
+    separator: str = "|"
+
+    def __post_init__(self) -> None:
+        given = [name for name in CONDITIONS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InputError(f"a group rule takes one condition, got {' and '.join(given)}")
+
+    @classmethod
+    def from_mapping(cls, rule: Mapping[str, Any]) -> "GroupRule":
+        """Return the rule a config's ``groups = { ... }`` spells out, refusing unknown keys."""
+        known = [field.name for field in fields(cls)]
+        unknown = sorted(set(rule) - set(known))
+        if unknown:
+            raise InputError(
+                f"groups has no key {unknown[0]!r}: its keys are {', '.join(known)}"
+            )
+        if "column" not in rule:
+            raise InputError("groups needs a column, for example { column = 'genres' }")
+        return cls(**rule)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A label per item of a catalogue.
+
+    Attributes:
+        item: Original item ids, no id twice.
+        label: The label of each, text; null is unknown.
+        named: The group that signed gaps are about, where a rule names one.
+        origin: Where the table came from, for errors.
+    """
+
+    item: pl.Series
+    label: pl.Series
+    named: str | None = None
+    origin: Origin = TABLE
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of items of each group in this catalogue, the named group first."""
+        return _counts(self.label.drop_nulls(), self.named)
+
+
+def groups_from(
+    frame: IntoDataFrame,
+    *,
+    item: str,
+    column: str,
+    contains: str | None = None,
+    equals: str | float | bool | None = None,
+    below: float | None = None,
+    at_least: float | None = None,
+    separator: str = "|",
+) -> Groups:
+    """Return the groups that a rule makes of a table of items; see `GroupRule` for the rule.
+
+    A table with several rows per item is fine as long as they agree.
+
+    Example:
+        >>> films = pl.DataFrame({"id": [1, 2, 3], "genres": ["Horror|War", "War", None]})
+        >>> groups_from(films, item="id", column="genres", contains="Horror").counts()
+        {'Horror': 1, 'other': 1}
+    """
+    rule = GroupRule(column, contains, equals, below, at_least, separator)
+    return apply_rule(frame, item=item, rule=rule, origin=TABLE)
+
+
+def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Origin) -> Groups:
+    """Return the groups that `rule` makes of a table, refusing one that tells no item apart."""
+    table = as_polars(frame, [item, rule.column], origin)
+    labels, named = _labels(table[rule.column], rule, origin)
+    labelled = pl.DataFrame({"item": table[item], "label": labels}).unique(maintain_order=True)
+    twice = labelled.filter(labelled["item"].is_duplicated())
+    if len(twice):
+        one = twice["item"][0]
+        two = labelled.filter(pl.col("item").eq_missing(one))["label"].to_list()[:2]
+        raise InputError(
+            f"{origin.name} gives item {one!r} two groups, {two[0]!r} and {two[1]!r}; keep one"
+        )
+    groups = Groups(labelled["item"], labelled["label"], named, origin)
+    counts = groups.counts()
+    if len(counts) < 2:
+        shown = ", ".join(repr(name) for name in counts) or "none"
+        raise InputError(
+            f"the rule on column {rule.column!r} of {origin.name} puts every item with a known "
+            f"value into one group ({shown}); choose a rule that tells items apart"
+        )
+    return groups
+
+
+def label_items(
+    groups: Groups, item_ids: pl.Series
+) -> tuple[NDArray[np.int32], tuple[str, ...]]:
+    """Return the group number of each item (-1 unknown) and the names by number.
+
+    Number 0 is the group that the rule names, or else the smallest; the rest follow by size.
+    """
+    table = pl.DataFrame({"item": _as_type_of(groups.item, item_ids), "label": groups.label})
+    if not table["item"].is_in(item_ids.implode()).any():
+        raise InputError(
+            f"no item of the ratings is in {groups.origin.name}: the ratings name items like "
+            f"{item_ids[0]!r}, the groups like {groups.item[0]!r}; check the item column"
+        )
+    found = item_ids.to_frame("item").join(table, on="item", how="left", maintain_order="left")
+    names = tuple(_counts(found["label"].drop_nulls(), groups.named))
+    if len(names) < 2:
+        shown = ", ".join(repr(name) for name in names) or "none"
+        raise InputError(
+            f"all rated items with a known group are in one group ({shown}); "
+            f"two groups are needed to compare exposure"
+        )
+    numbers = pl.DataFrame({"label": names}).with_row_index("number")
+    coded = found.join(numbers, on="label", how="left", maintain_order="left")["number"]
+    return coded.cast(pl.Int32).fill_null(-1).to_numpy(), names
+
+
+def _labels(values: pl.Series, rule: GroupRule, origin: Origin) -> tuple[pl.Series, str | None]:
+    if rule.contains is not None:
+        _require(values.dtype == pl.String, "text", "contains", values, origin)
+        inside = values.str.split(rule.separator).list.contains(rule.contains)
+        return _two(inside, rule.contains, "other"), rule.contains
+    if rule.equals is not None:
+        name = str(rule.equals)
+        return _two(values.cast(pl.String) == _text(rule.equals, values), name, "other"), name
+    for bound, is_below in ((rule.below, True), (rule.at_least, False)):
+        if bound is not None:
+            _require(values.dtype.is_numeric(), "numbers", "a bound", values, origin)
+            low, high = f"{rule.column} < {bound:g}", f"{rule.column} >= {bound:g}"
+            known = values.fill_nan(None) if values.dtype.is_float() else values
+            return _two(known < bound, low, high), low if is_below else high
+    if values.dtype.is_float():
+        values = values.fill_nan(None)
+    return values.cast(pl.String), None
+
+
+def _two(inside: pl.Series, name: str, rest: str) -> pl.Series:
+    frame = inside.to_frame("inside")
+    labels = pl.when("inside").then(pl.lit(name)).when(~pl.col("inside")).then(pl.lit(rest))
+    return frame.select(label=labels)["label"]
+
+
+def _text(value: str | float | bool, values: pl.Series) -> str:
+    """Return `value` as polars writes values of that column, so that 1 equals 1.0."""
+    try:
+        return str(pl.Series([value]).cast(values.dtype).cast(pl.String)[0])
+    except pl.exceptions.PolarsError:
+        return str(value)
+
+
+def _require(holds: bool, kind: str, condition: str, values: pl.Series, origin: Origin) -> None:
+    if not holds:
+        raise InputError(
+            f"{condition} needs a column of {kind}, but {values.name!r} of {origin.name} "
+            f"holds {values.dtype}"
+        )
+
+
+def _counts(labels: pl.Series, named: str | None) -> dict[str, int]:
+    by_size = sorted(
+        labels.value_counts().rows(), key=lambda row: (row[0] != named, row[1], row[0])
+    )
+    return dict(by_size)
+
+
+def _as_type_of(ids: pl.Series, wanted: pl.Series) -> pl.Series:
+    """Return `ids` in the type of `wanted`; an id that has no such form becomes null."""
+    if ids.dtype == wanted.dtype:
+        return ids
+    return ids.cast(wanted.dtype, strict=False)

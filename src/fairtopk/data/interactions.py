@@ -1,0 +1,219 @@
+"""Ratings as compact arrays, grouped by user (CSR), with a group label per item.
+
+The ratings of user u are the slots ``offsets[u] : offsets[u + 1]`` of `item`, `rating` and
+`time`, in the order of the source. Users and items are numbered in order of first appearance,
+so the same rows always give the same numbers. Items are those that somebody rated.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from narwhals.typing import IntoDataFrame
+from numpy.typing import NDArray
+
+from fairtopk.data.columns import as_polars, number_ids, ratings_array, times_array
+from fairtopk.data.groups import Groups, label_items
+from fairtopk.data.origin import Origin
+from fairtopk.errors import InputError
+from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
+
+# NDCG's gain is 2^rating - 1: past 10 one item outweighs a thousand others.
+RATING_RANGE = (0.0, 10.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Interactions:
+    """Who rated what, how, when; and which group each item belongs to.
+
+    Attributes:
+        offsets: Start of each user's slots, ``[n_users + 1]``.
+        item: Item number of each slot, ``[n_ratings]``.
+        rating: Rating of each slot, ``[n_ratings]``, float32 unless that would lose digits.
+        time: Time of each slot, ``[n_ratings]``, or None.
+        time_type: What the times were in the source, for the way out.
+        group: Group number of each item, ``[n_items]``; -1 is unknown.
+        group_names: Name of each group; number 0 is the group that signed gaps are about.
+        user_ids: Original id of each user, ``[n_users]``.
+        item_ids: Original id of each item, ``[n_items]``.
+        catalogue_counts: Items of each group in the whole catalogue, rated or not.
+        name: What the data is called in reports.
+        notes: What the loader checked and found, one sentence each.
+    """
+
+    offsets: NDArray[np.int64]
+    item: NDArray[np.int32]
+    rating: NDArray[np.floating]
+    time: NDArray[np.int64] | NDArray[np.float64] | None
+    group: NDArray[np.int32]
+    group_names: tuple[str, ...]
+    user_ids: pl.Series
+    item_ids: pl.Series
+    catalogue_counts: dict[str, int]
+    name: str = "table"
+    notes: tuple[str, ...] = ()
+    time_type: pl.DataType = field(default_factory=pl.Int64)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: IntoDataFrame,
+        *,
+        user: str,
+        item: str,
+        rating: str | None = None,
+        time: str | None = None,
+        groups: Groups | None = None,
+        name: str = "table",
+    ) -> "Interactions":
+        """Return the interactions of a polars, pandas or Arrow frame, one row per rating.
+
+        Args:
+            frame: The table; other columns are left out.
+            user: Column of user ids (numbers or text).
+            item: Column of item ids.
+            rating: Column of ratings from 0 to 10; left out, every row is a rating of 1.
+            time: Column of times: numbers or dates.
+            groups: Labels made by `groups_from`; left out, every item's group is unknown.
+            name: What to call the data in reports.
+
+        Raises:
+            InputError: A column is absent, a value missing or out of range, a pair there twice,
+                or the groups fit no item.
+        """
+        columns = Columns(user, item, rating, time)
+        return interactions_from(frame, columns, groups=groups, origin=Origin(), name=name)
+
+    def __repr__(self) -> str:
+        counts = self.group_counts | {"unknown": self.n_unknown}
+        groups = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        return (
+            f"<Interactions {self.name}: {self.n_users:,} users, {self.n_items:,} items, "
+            f"{self.n_ratings:,} ratings; {groups}>"
+        )
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        """Number of items that somebody rated."""
+        return len(self.item_ids)
+
+    @property
+    def n_ratings(self) -> int:
+        """Number of ratings."""
+        return len(self.item)
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Rated items of each group, the named group first; unknown ones are left out."""
+        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
+        return dict(zip(self.group_names, known.tolist(), strict=True))
+
+    @property
+    def n_unknown(self) -> int:
+        """Number of items whose group is unknown."""
+        return int((self.group < 0).sum())
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of everything but `name` and `notes`: equal for equal data."""
+        digest = hashlib.sha256()
+        for array in (self.offsets, self.item, self.rating, self.time, self.group):
+            if array is not None:
+                digest.update(f"{array.dtype.str}{len(array)}".encode())
+                digest.update(np.ascontiguousarray(array).data)
+        for ids in (self.user_ids, self.item_ids, pl.Series(self.group_names, dtype=pl.String)):
+            digest.update("\0".join(ids.cast(pl.String)).encode())
+        return digest.hexdigest()
+
+    def user_of_slot(self) -> NDArray[np.int32]:
+        """Return the user number of each slot, ``[n_ratings]``."""
+        return np.repeat(np.arange(self.n_users, dtype=np.int32), np.diff(self.offsets))
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the ratings with their original ids: user, item, rating, (time,) group.
+
+        Rows come user by user; those of one user keep the order of the source.
+        """
+        labels = pl.Series([*self.group_names, None], dtype=pl.String)
+        columns = {
+            "user": self.user_ids.gather(self.user_of_slot()),
+            "item": self.item_ids.gather(self.item),
+            "rating": pl.Series(self.rating),
+        }
+        if self.time is not None:
+            columns["time"] = pl.Series(self.time).cast(self.time_type)
+        last = len(self.group_names)
+        number = np.where(self.group < 0, last, self.group)[self.item]
+        columns["group"] = labels.gather(number)
+        return pl.DataFrame(columns)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table hold what."""
+
+    user: str
+    item: str
+    rating: str | None = None
+    time: str | None = None
+
+    def names(self) -> list[str]:
+        """Return the columns that are to be read."""
+        return [name for name in (self.user, self.item, self.rating, self.time) if name]
+
+
+def interactions_from(
+    frame: IntoDataFrame,
+    columns: Columns,
+    *,
+    groups: Groups | None,
+    origin: Origin,
+    name: str,
+    rating_range: tuple[float, float] = RATING_RANGE,
+) -> Interactions:
+    """Return the interactions of a table, checked; `Interactions.from_frame` for loaders."""
+    table = as_polars(frame, columns.names(), origin)
+    user, user_ids = number_ids(table[columns.user], origin)
+    item, item_ids = number_ids(table[columns.item], origin)
+    rating: NDArray[np.floating] = np.ones(len(table), np.float32)
+    if columns.rating is not None:
+        rating = ratings_array(table[columns.rating], rating_range, origin)
+    time = times_array(table[columns.time], origin) if columns.time is not None else None
+
+    offsets = offsets_of(user, len(user_ids))
+    order = None
+    if not is_sorted(user):  # published files mostly are, and then nothing has to move
+        order = stable_order(user, offsets)
+        item, rating = item[order], rating[order]
+        time = time[order] if time is not None else None
+    earlier, later = first_repeat(offsets, item, len(item_ids))
+    if later >= 0:
+        rows = (earlier, later) if order is None else (int(order[earlier]), int(order[later]))
+        raise InputError(
+            f"{origin.row(rows[1])}: user {user_ids[int(user[rows[1]])]!r} rates item "
+            f"{item_ids[int(item[later])]!r} again (first in {origin.row(rows[0])}); keep one"
+        )
+    group = np.full(len(item_ids), -1, np.int32)
+    names: tuple[str, ...] = ()
+    if groups is not None:
+        group, names = label_items(groups, item_ids)
+    return Interactions(
+        offsets=offsets,
+        item=item,
+        rating=rating,
+        time=time,
+        group=group,
+        group_names=names,
+        user_ids=user_ids,
+        item_ids=item_ids,
+        catalogue_counts=groups.counts() if groups is not None else {},
+        name=name,
+        time_type=table[columns.time].dtype if columns.time is not None else pl.Int64(),
+    )

@@ -1,0 +1,23 @@
+"""The ratings and the catalogue of a source, as read and before grouping.
+
+Loaders of published layouts all return these two frames with the same column names:
+ratings with ``user_id, item_id, rating[, timestamp]``; items with ``item_id`` and whatever the
+source knows of an item (``title, year, genres``), null where it does not.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from fairtopk.data.origin import Origin
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a source holds, and where each part came from."""
+
+    ratings: pl.DataFrame
+    items: pl.DataFrame | None
+    ratings_origin: Origin
+    items_origin: Origin
+    rating_range: tuple[float, float]

@@ -1,0 +1,1 @@
+"""Compiled loops: arrays in, arrays out, no knowledge of what they are for."""
