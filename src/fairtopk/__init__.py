@@ -1,3 +1,70 @@
-"""Fair top-K learning to rank."""
+"""Fair top-K learning to rank.
+
+The names below are the library's public face. Each is imported when it is first used, so that
+``import fairtopk`` and the command line start at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from fairtopk.batches import Batch, ListSampler, ListSizes
+    from fairtopk.data.features import Features
+    from fairtopk.data.groups import GroupRule, Groups, groups_from
+    from fairtopk.data.interactions import Interactions
+    from fairtopk.data.load import load
+    from fairtopk.data.synthetic import SyntheticShape, make_synthetic
+    from fairtopk.errors import InputError
+    from fairtopk.lists import Lists, load_split, save_split, split, split_random
+
+_HOMES = {
+    "Batch": "fairtopk.batches",
+    "Features": "fairtopk.data.features",
+    "GroupRule": "fairtopk.data.groups",
+    "Groups": "fairtopk.data.groups",
+    "InputError": "fairtopk.errors",
+    "Interactions": "fairtopk.data.interactions",
+    "ListSampler": "fairtopk.batches",
+    "ListSizes": "fairtopk.batches",
+    "Lists": "fairtopk.lists",
+    "SyntheticShape": "fairtopk.data.synthetic",
+    "groups_from": "fairtopk.data.groups",
+    "load": "fairtopk.data.load",
+    "load_split": "fairtopk.lists",
+    "make_synthetic": "fairtopk.data.synthetic",
+    "save_split": "fairtopk.lists",
+    "split": "fairtopk.lists",
+    "split_random": "fairtopk.lists",
+}
+
+__all__ = [
+    "Batch",
+    "Features",
+    "GroupRule",
+    "Groups",
+    "InputError",
+    "Interactions",
+    "ListSampler",
+    "ListSizes",
+    "Lists",
+    "SyntheticShape",
+    "groups_from",
+    "load",
+    "load_split",
+    "make_synthetic",
+    "save_split",
+    "split",
+    "split_random",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fairtopk' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

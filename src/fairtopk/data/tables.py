@@ -1,15 +1,18 @@
 """The ratings and the catalogue of a source, as read and before grouping.
 
-Loaders of published layouts all return these two frames with the same column names:
-ratings with ``user_id, item_id, rating[, timestamp]``; items with ``item_id`` and whatever the
-source knows of an item (``title, year, genres``), null where it does not.
+Loaders of published layouts all use the same column names: ratings with ``user_id, item_id,
+rating[, timestamp]``; items with ``item_id`` and whatever the source knows of an item (``title,
+year, genres``), null where it does not.
 """
 
 from dataclasses import dataclass
 
 import polars as pl
 
+from fairtopk.data.interactions import RATING_RANGE, Columns
 from fairtopk.data.origin import Origin
+
+PUBLISHED = Columns("user_id", "item_id", "rating", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -20,4 +23,5 @@ class Tables:
     items: pl.DataFrame | None
     ratings_origin: Origin
     items_origin: Origin
-    rating_range: tuple[float, float]
+    columns: Columns = PUBLISHED
+    rating_range: tuple[float, float] = RATING_RANGE

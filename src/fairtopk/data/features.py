@@ -1,0 +1,181 @@
+"""Documents with features as compact arrays, grouped by query (CSR), a group label per row.
+
+The documents of query q are the rows ``offsets[q] : offsets[q + 1]`` of `values`, `relevance`,
+`group`, `row` and `item_ids`, in the order of the source. Queries are numbered in order of
+first appearance, so the same rows always give the same numbers.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import polars as pl
+from narwhals.typing import IntoDataFrame
+from numpy.typing import NDArray
+
+from fairtopk.data.feature_rows import FeatureColumns, FeatureRows, feature_rows
+from fairtopk.data.groups import GroupRule, Groups
+from fairtopk.data.origin import Origin
+from fairtopk.errors import InputError
+from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Features:
+    """What each query may rank: documents with features, relevance and group.
+
+    Attributes:
+        offsets: Start of each query's rows, ``[n_queries + 1]``.
+        values: Features of each row, ``[n_rows, n_features]``.
+        relevance: Relevance of each row, ``[n_rows]``, any finite number.
+        group: Group number of each row, ``[n_rows]``; -1 is unknown.
+        row: Row of the source that each row was, ``[n_rows]``.
+        group_names: Name of each group; number 0 is the group that signed gaps are about.
+        feature_names: Name of each feature.
+        query_ids: Original id of each query, ``[n_queries]``.
+        item_ids: Original id of each row's document, ``[n_rows]``; `row` if it has none.
+        name: What the data is called in reports.
+        notes: What the loader checked and found, one sentence each.
+    """
+
+    offsets: NDArray[np.int64]
+    values: NDArray[np.float32]
+    relevance: NDArray[np.float32]
+    group: NDArray[np.int32]
+    row: NDArray[np.int64]
+    group_names: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    query_ids: pl.Series
+    item_ids: pl.Series
+    name: str = "table"
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: IntoDataFrame,
+        *,
+        query: str,
+        relevance: str,
+        features: Sequence[str] | None = None,
+        item: str | None = None,
+        group: str | None = None,
+        groups: Groups | GroupRule | None = None,
+        name: str = "table",
+    ) -> "Features":
+        """Return the features of a polars, pandas or Arrow frame, one row per document.
+
+        Args:
+            frame: The table; the rows of a query need not stand together.
+            query: Column of query ids (numbers or text).
+            relevance: Column of relevance, any finite numbers.
+            features: Columns of features; left out, all numeric columns but those of the query,
+                the relevance, the document and the group.
+            item: Column of document ids; left out, documents are called by their row.
+            group: Column of group labels; null is unknown.
+            groups: Instead of `group`, a rule on any column, or labels by document id made by
+                `groups_from`; with neither, every row's group is unknown.
+            name: What to call the data in reports.
+
+        Raises:
+            InputError: A column is absent or named twice, a value is missing or no finite
+                number, a document is twice in a query, or the groups fit no row.
+        """
+        columns = FeatureColumns(query, relevance, features, item, group)
+        rows = feature_rows(frame, columns, groups=groups, origin=Origin())
+        return features_from(rows, name=name)
+
+    def __repr__(self) -> str:
+        counts = self.group_counts | {"unknown": self.n_unknown}
+        groups = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        return (
+            f"<Features {self.name}: {self.n_queries:,} queries, {self.n_rows:,} documents, "
+            f"{len(self.feature_names):,} features; {groups}>"
+        )
+
+    @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.query_ids)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of documents, one that several queries rank counted in each."""
+        return len(self.relevance)
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Rows of each group, the named group first; unknown ones are left out."""
+        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
+        return dict(zip(self.group_names, known.tolist(), strict=True))
+
+    @property
+    def n_unknown(self) -> int:
+        """Number of rows whose group is unknown."""
+        return int((self.group < 0).sum())
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of everything but `name` and `notes`: equal for equal data."""
+        digest = hashlib.sha256()
+        for array in (self.offsets, self.values, self.relevance, self.group, self.row):
+            digest.update(f"{array.dtype.str}{array.shape}".encode())
+            digest.update(np.ascontiguousarray(array).data)
+        ids = (self.query_ids.cast(pl.String), self.item_ids.cast(pl.String))
+        for texts in (*ids, self.group_names, self.feature_names):
+            digest.update(f"{len(texts)}".encode())
+            digest.update("\0".join(texts).encode())
+        return digest.hexdigest()
+
+    def query_of_row(self) -> NDArray[np.int32]:
+        """Return the query number of each row, ``[n_rows]``."""
+        return np.repeat(np.arange(self.n_queries, dtype=np.int32), np.diff(self.offsets))
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return query, item, relevance, the features and group, in the order of the source."""
+        order = np.argsort(self.row, kind="stable")
+        labels = pl.Series([*self.group_names, None], dtype=pl.String)
+        number = np.where(self.group < 0, len(self.group_names), self.group)
+        columns = {
+            "query": self.query_ids.gather(self.query_of_row()[order]),
+            "item": self.item_ids.gather(order),
+            "relevance": pl.Series(self.relevance[order]),
+        }
+        for place, name in enumerate(self.feature_names):
+            columns[name] = pl.Series(self.values[order, place])
+        columns["group"] = labels.gather(number[order])
+        return pl.DataFrame(columns)
+
+
+def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) -> Features:
+    """Return the rows grouped by query, refusing a document that a query holds twice."""
+    offsets = offsets_of(rows.query, len(rows.query_ids))
+    row = np.arange(len(rows.query))
+    values, relevance, group, item = rows.values, rows.relevance, rows.group, rows.item
+    if not is_sorted(rows.query):  # published files mostly are, and then nothing has to move
+        row = stable_order(rows.query, offsets)
+        values, relevance, group, item = values[row], relevance[row], group[row], item[row]
+    earlier, later = first_repeat(offsets, item, len(rows.item_ids))
+    if later >= 0:
+        first, again = int(row[earlier]), int(row[later])
+        query_id = rows.query_ids[int(rows.query[again])]
+        item_id = rows.item_ids[int(rows.item[again])]
+        raise InputError(
+            f"{rows.place(again)}: query {query_id!r} holds item {item_id!r} again "
+            f"(first in {rows.place(first)}); keep one"
+        )
+    return Features(
+        offsets=offsets,
+        values=values,
+        relevance=relevance,
+        group=group,
+        row=row,
+        group_names=rows.group_names,
+        feature_names=rows.feature_names,
+        query_ids=rows.query_ids,
+        item_ids=rows.item_ids.gather(item),
+        name=name,
+        notes=notes,
+    )

@@ -1,0 +1,40 @@
+"""The user's own folder: where prepared data lies, and which licences were agreed to."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+from fairtopk.data.files import replacing
+
+LICENCES = "licences.json"
+
+
+def data_home() -> Path:
+    """Return the user's folder for data: FAIRTOPK_HOME, else the platform's usual place."""
+    if chosen := os.environ.get("FAIRTOPK_HOME"):
+        return Path(chosen).expanduser()
+    usual = {"darwin": "~/Library/Application Support", "win32": "~/AppData/Local"}
+    folder = usual.get(sys.platform) or os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(folder).expanduser() / "fairtopk"
+
+
+def acknowledged(name: str, folder: Path) -> bool:
+    """Return whether the user has agreed to the licence of the data set `name` before."""
+    return name in _licences(folder)
+
+
+def acknowledge(name: str, licence: str, folder: Path) -> None:
+    """Remember in `folder` that the user has agreed to `licence` for the data set `name`."""
+    agreed = _licences(folder) | {name: licence}
+    with replacing(folder / LICENCES) as temporary:
+        temporary.write_text(json.dumps(agreed, indent=2) + "\n", encoding="utf-8")
+
+
+def _licences(folder: Path) -> dict[str, str]:
+    """Return the licence agreed to for each data set; asking again mends a damaged file."""
+    try:
+        agreed = json.loads((folder / LICENCES).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return agreed if isinstance(agreed, dict) else {}

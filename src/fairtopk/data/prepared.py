@@ -1,0 +1,127 @@
+"""Data sets as Parquet with a card: what `fairtopk data prepare` writes and `load` reads back.
+
+The card names the data by name and checksum, never by path, so that the folder can be moved.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fairtopk.data.features import Features
+from fairtopk.data.files import replacing
+from fairtopk.data.groups import GroupRule, Groups
+from fairtopk.data.interactions import Columns
+from fairtopk.data.origin import Origin
+from fairtopk.data.tables import Tables
+from fairtopk.errors import InputError
+
+CARD, RATINGS, ITEMS, FEATURES = (
+    "card.json",
+    "ratings.parquet",
+    "items.parquet",
+    "features.parquet",
+)
+
+
+def is_prepared(path: Path) -> bool:
+    """Return whether `path` is a folder that `fairtopk data prepare` wrote."""
+    return (path / CARD).is_file()
+
+
+def write_prepared(
+    frames: dict[str, pl.DataFrame], out: Path, *, card: dict[str, Any]
+) -> dict[str, Any]:
+    """Write frames as Parquet files with a card into a new folder, all or nothing.
+
+    Returns:
+        The card, completed with the checksum of each file.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} exists and is not empty; choose another folder")
+    with replacing(out) as folder:
+        folder.mkdir()
+        for name, frame in frames.items():
+            frame.write_parquet(folder / name, compression="zstd")
+        card = card | {"files": {name: sha256_of(folder / name) for name in frames}}
+        (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+    return card
+
+
+def read_card(folder: Path, name: str) -> dict[str, Any]:
+    """Return the card of a prepared folder, refusing one of other data or of damaged files."""
+    try:
+        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
+        card_name, files = card["name"], card["files"].items()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"{folder / CARD} is damaged ({error}); prepare the data again"
+        ) from error
+    if card_name != name:
+        raise InputError(f"{folder} holds {card_name}, not {name}; give that name instead")
+    for file, checksum in files:
+        if not (folder / file).is_file() or sha256_of(folder / file) != checksum:
+            raise InputError(
+                f"{folder / file} is missing or not what was prepared; prepare the data again"
+            )
+    return card
+
+
+def read_prepared(path: Path, *, name: str) -> Tables:
+    """Return the ratings and the catalogue of a prepared folder."""
+    card = read_card(path, name)
+    if RATINGS not in card["files"]:
+        raise InputError(f"{path} holds features, not ratings")
+    items = pl.read_parquet(path / ITEMS) if ITEMS in card["files"] else None
+    return Tables(
+        ratings=pl.read_parquet(path / RATINGS),
+        items=items,
+        ratings_origin=Origin(f"{name}/{RATINGS}"),
+        items_origin=Origin(f"{name}/{ITEMS}"),
+        columns=Columns(**card["columns"]),
+        rating_range=tuple(card["rating_range"]),
+    )
+
+
+def read_prepared_features(
+    path: Path, *, name: str, groups: Groups | GroupRule | None = None
+) -> Features:
+    """Return the features of a prepared folder."""
+    card = read_card(path, name)
+    if FEATURES not in card["files"]:
+        raise InputError(f"{path} holds ratings, not features")
+    frame = pl.read_parquet(path / FEATURES)
+    labels = "group" if groups is None and frame["group"].count() > 0 else None
+    return Features.from_frame(
+        frame,
+        query="query",
+        relevance="relevance",
+        features=card["features"],
+        item="item",
+        group=labels,
+        groups=groups,
+        name=name,
+    )
+
+
+def ratings_frames(tables: Tables) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+    """Return what a prepared folder of ratings holds: its frames, and its part of the card."""
+    frames = {RATINGS: tables.ratings}
+    if tables.items is not None:
+        frames[ITEMS] = tables.items
+    about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
+    return frames, about
+
+
+def features_frames(features: Features) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
+    """Return what a prepared folder of features holds: its frame, and its part of the card."""
+    return {FEATURES: features.to_frame()}, {"features": list(features.feature_names)}
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,115 @@
+"""Ratings or features in a CSV or Parquet file of one's own, its columns named by the user."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from fairtopk.data.archive import Archive
+from fairtopk.data.columns import require_column
+from fairtopk.data.features import Features
+from fairtopk.data.groups import GroupRule, Groups
+from fairtopk.data.interactions import Columns
+from fairtopk.data.origin import Origin
+from fairtopk.data.tables import Tables
+from fairtopk.data.text import header_of, read_delimited
+from fairtopk.errors import InputError
+
+PARQUET = (".parquet", ".pq")
+
+
+def read_ratings_file(
+    path: str | Path,
+    *,
+    user: str = "user_id",
+    item: str = "item_id",
+    rating: str | None = "rating",
+    time: str | None = None,
+    items: str | Path | None = None,
+    separator: str = ",",
+) -> Tables:
+    """Return the ratings of a file, and its table of items if there is one.
+
+    Args:
+        path: CSV (``.gz`` too) or Parquet.
+        user: Column of user ids.
+        item: Column of item ids, called the same in both files.
+        rating: Column of ratings; None makes every row a rating of 1.
+        time: Column of times.
+        items: CSV or Parquet with one row per item, for groups; without it, groups are made
+            from the other columns of the ratings.
+        separator: What separates the fields of a CSV.
+    """
+    numbers = [rating] if rating is not None else []
+    ratings, origin = read_table(path, ids=[user, item], numbers=numbers, separator=separator)
+    catalogue, items_origin = ratings, origin
+    if items is not None:
+        catalogue, items_origin = read_table(items, ids=[item], separator=separator)
+    return Tables(ratings, catalogue, origin, items_origin, Columns(user, item, rating, time))
+
+
+def read_features_file(
+    path: str | Path,
+    *,
+    query: str,
+    relevance: str = "relevance",
+    features: Sequence[str] | None = None,
+    item: str | None = None,
+    groups: Groups | GroupRule | None = None,
+    separator: str = ",",
+) -> Features:
+    """Return the documents of a CSV or Parquet file; see `Features.from_frame`."""
+    ids = [query] if item is None else [query, item]
+    frame, _ = read_table(path, ids=ids, numbers=[relevance], separator=separator)
+    return Features.from_frame(
+        frame, query=query, relevance=relevance, features=features, item=item, groups=groups
+    )
+
+
+def read_table(
+    path: str | Path, *, ids: Sequence[str], numbers: Sequence[str] = (), separator: str = ","
+) -> tuple[pl.DataFrame, Origin]:
+    """Return a CSV or Parquet file whole, refusing one without the columns named here.
+
+    Args:
+        path: The file; its ending tells which kind it is.
+        ids: Columns of ids. In a CSV they are read as text, since a number would lose the
+            zeros of 007, and become numbers only where none is lost.
+        numbers: Columns that must hold numbers.
+        separator: What separates the fields of a CSV.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; check the path")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path.name} is empty")
+    if path.suffix in PARQUET:
+        return _read_parquet(path, [*ids, *numbers])
+    origin = Origin(path.name, first_line=2)
+    source = Archive(path).read(path.name) if path.suffix == ".gz" else path
+    header = header_of(source, separator, origin)
+    for name in (*ids, *numbers):
+        require_column(name, header, origin)
+    schema: dict[str, type[pl.DataType] | None] = dict.fromkeys(header)
+    schema.update(dict.fromkeys(ids, pl.String))
+    schema.update(dict.fromkeys(numbers, pl.Float64))
+    frame = read_delimited(source, schema, separator=separator, header=True, origin=origin)
+    return frame.with_columns(_numbers_where_exact(frame[name]) for name in ids), origin
+
+
+def _read_parquet(path: Path, names: list[str]) -> tuple[pl.DataFrame, Origin]:
+    origin = Origin(path.name)
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(f"{path.name} is not a readable Parquet file ({reason})") from error
+    for name in names:
+        require_column(name, frame.columns, origin)
+    return frame, origin
+
+
+def _numbers_where_exact(ids: pl.Series) -> pl.Series:
+    """Return text ids as integers if every one is written just as its number is."""
+    numbers = ids.cast(pl.Int64, strict=False)
+    return numbers if ids.eq_missing(numbers.cast(pl.String)).all() else ids

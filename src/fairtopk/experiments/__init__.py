@@ -1,0 +1,1 @@
+"""What ties the rooms together: the command line and what it runs."""

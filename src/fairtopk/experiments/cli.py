@@ -1,0 +1,43 @@
+"""The command line: each command reads its options, calls one library function and prints."""
+
+from typing import Annotated
+
+import typer
+from typer import Option
+
+import fairtopk
+from fairtopk.experiments.console import console, run
+from fairtopk.experiments.data_commands import data_app
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+app.add_typer(data_app, name="data")
+
+
+@app.callback(invoke_without_command=True)
+def fairtopk_command(
+    context: typer.Context,
+    version: Annotated[bool, Option("--version", help="print the version and end")] = False,
+    debug: Annotated[bool, Option("--debug", help="show a traceback with an error")] = False,
+) -> None:
+    """Fair top-K learning to rank: train, measure and compare fair rankers."""
+    if version:
+        console.print(f"fairtopk {fairtopk.__version__}", highlight=False)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        console.print(context.get_help(), markup=False, highlight=False)
+
+
+@app.command()
+def demo() -> None:
+    """Show the embedded data: its known bias, and the lists that rankers are trained on.
+
+    Example: fairtopk demo
+    """
+    from fairtopk.experiments.demo import show_demo
+
+    show_demo(console)
+
+
+def main() -> None:
+    """Run the command line."""
+    run(app)

@@ -1,0 +1,80 @@
+"""How the command line speaks: results to standard output, errors as one sentence."""
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from typer.exceptions import TyperException
+
+from fairtopk.errors import InputError
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def run(app: typer.Typer) -> None:
+    """Run the command line and end the process: 0 if all went well, 2 if the input was wrong.
+
+    A traceback is shown only with ``--debug``, as the first option or anywhere after it.
+    """
+    debug = "--debug" in sys.argv[1:]
+    try:
+        sys.exit(app(standalone_mode=False) or 0)
+    except (KeyboardInterrupt, typer.Abort):
+        _end("stopped", 130, debug=debug)
+    except InputError as error:
+        _end(str(error), 2, debug=debug)
+    except TyperException as error:
+        _end(error.format_message(), 2, debug=debug)
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        _end(f"{error.strerror or error}{place}", 2, debug=debug)
+    except Exception as error:
+        kind = type(error).__name__
+        _end(f"internal error ({kind}: {error}); --debug shows where", 1, debug=debug)
+
+
+def table(title: str, *columns: str) -> Table:
+    """Return an empty table for the terminal; all columns but the first align to the right."""
+    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    for place, column in enumerate(columns):
+        made.add_column(column, justify="left" if place == 0 else "right")
+    return made
+
+
+@contextmanager
+def byte_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield a function of (bytes done, total): a bar on a terminal, some lines elsewhere."""
+    if not console.is_terminal:
+        yield _line_every_tenth(what)
+        return
+    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:
+    shown = -1
+
+    def report(done: int, total: int | None) -> None:
+        nonlocal shown
+        tenth = 10 * done // total if total else done // 100_000_000
+        if tenth > shown:
+            shown = tenth
+            of = f" of {total:,}" if total else ""
+            console.print(f"{what}: {done:,}{of} bytes", highlight=False)
+
+    return report
+
+
+def _end(sentence: str, code: int, *, debug: bool) -> None:
+    if debug:
+        errors.print(traceback.format_exc(), markup=False, highlight=False)
+    errors.print(f"fairtopk: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(code)

@@ -1,0 +1,59 @@
+"""Normal numbers, and a table for drawing rows in proportion to weights."""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.random import advance, stream, uniform
+
+
+@compiled
+def normal(state: np.uint64) -> float:
+    """Return a standard normal number made of `state` and the next (Box and Muller)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(state)))
+    return radius * math.cos(2.0 * math.pi * uniform(advance(state)))
+
+
+@compiled
+def normals(seed: int, purpose: int, count: int) -> NDArray[np.float64]:
+    """Return one standard normal number of each stream (seed, purpose, 0), ..., ``[count]``."""
+    values = np.empty(count, np.float64)
+    for row in range(count):
+        values[row] = normal(stream(seed, purpose, row))
+    return values
+
+
+@compiled
+def alias_table(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
+    """Return a table for drawing rows in proportion to `weight` in constant time (Vose).
+
+    A place k drawn uniformly stands for itself with chance ``keep[k]``, else for ``alias[k]``.
+    """
+    count = len(weight)
+    scale = count / weight.sum()
+    keep = np.empty(count, np.float64)
+    alias = np.empty(count, np.int32)
+    # One stack grows from each end: places with chance to spare, and rows with too much.
+    stack = np.empty(count, np.int64)
+    spare, excess = 0, count
+    for row in range(count):
+        keep[row] = weight[row] * scale
+        alias[row] = row
+        if keep[row] < 1.0:
+            stack[spare] = row
+            spare += 1
+        else:
+            excess -= 1
+            stack[excess] = row
+    while spare > 0 and excess < count:
+        spare -= 1
+        place, giver = stack[spare], stack[excess]
+        alias[place] = giver
+        keep[giver] -= 1.0 - keep[place]
+        if keep[giver] < 1.0:
+            excess += 1
+            stack[spare] = giver
+            spare += 1
+    return keep, alias

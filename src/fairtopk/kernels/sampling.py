@@ -1,0 +1,161 @@
+"""Drawing ranking lists from CSR arrays: some rated items of a user, and unrated ones.
+
+Each list has its own random stream, keyed by (seed, round, user): what a user's list holds does
+not depend on the batch it is drawn in, nor on the number of threads.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.random import advance, below, stream, uniform
+
+
+@compiled
+def training_lists(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    n_items: int,
+    sizes: tuple[int, int],
+    key: tuple[int, int],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return lists of rated and unrated items, drawn without replacement.
+
+    Args:
+        users: Whose lists, ``[Q]``.
+        offsets: CSR offsets of the training ratings.
+        item: Their items.
+        n_items: Size of the catalogue.
+        sizes: How many rated and how many unrated items a list should hold. Where a user has
+            fewer, the rest of that part of the list is padding.
+        key: Seed and round (epoch) of the random streams.
+
+    Returns:
+        Items ``[Q, L]`` (0 on padding), the slot of each rated item ``[Q, L]`` (-1 elsewhere),
+        and a mask ``[Q, L]``, False on padding. Rated items come first; L is the sum of sizes.
+    """
+    rated, unrated = sizes
+    lists = np.zeros((len(users), rated + unrated), np.int32)
+    slots = np.full((len(users), rated + unrated), -1, np.int64)
+    mask = np.zeros((len(users), rated + unrated), np.bool_)
+    taken = np.zeros(n_items, np.bool_)
+    for row in range(len(users)):
+        user = users[row]
+        start, stop = offsets[user], offsets[user + 1]
+        state = stream(key[0], key[1], user)
+        state = draw_slots(start, stop, state, slots[row, :rated])
+        for place in range(min(rated, stop - start)):
+            lists[row, place] = item[slots[row, place]]
+            mask[row, place] = True
+        owned = item[start:stop]
+        count, state = draw_others(owned, taken, state, lists[row, rated:])
+        mask[row, rated : rated + count] = True
+    return lists, slots, mask
+
+
+@compiled
+def evaluation_lists(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    held_out: NDArray[np.bool_],
+    n_items: int,
+    sizes: tuple[int, int],
+    key: tuple[int, int],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return each user's held-out items among items the user never rated, shuffled.
+
+    The order is shuffled so that a tie of scores, broken by position, favours no one. Padding
+    comes last. Arguments and results are those of `training_lists`, except that `offsets` and
+    `item` cover all ratings, and `held_out` marks those to be ranked.
+    """
+    rated, unrated = sizes
+    lists = np.zeros((len(users), rated + unrated), np.int32)
+    slots = np.full((len(users), rated + unrated), -1, np.int64)
+    mask = np.zeros((len(users), rated + unrated), np.bool_)
+    taken = np.zeros(n_items, np.bool_)
+    for row in range(len(users)):
+        user = users[row]
+        start, stop = offsets[user], offsets[user + 1]
+        count = 0
+        for slot in range(start, stop):
+            if held_out[slot]:
+                lists[row, count] = item[slot]
+                slots[row, count] = slot
+                count += 1
+        state = stream(key[0], key[1], user)
+        others = lists[row, count : count + unrated]
+        drawn, state = draw_others(item[start:stop], taken, state, others)
+        count += drawn
+        mask[row, :count] = True
+        for place in range(count - 1, 0, -1):
+            state = advance(state)
+            other = below(state, place + 1)
+            lists[row, place], lists[row, other] = lists[row, other], lists[row, place]
+            slots[row, place], slots[row, other] = slots[row, other], slots[row, place]
+    return lists, slots, mask
+
+
+@compiled
+def draw_slots(start: int, stop: int, state: np.uint64, out: NDArray[np.int64]) -> np.uint64:
+    """Fill `out` with distinct slots of ``[start, stop)``, all of them if they are too few.
+
+    Floyd's algorithm: every set of slots is equally likely; the rest of `out` is left alone.
+    """
+    wanted = min(len(out), stop - start)
+    for place in range(wanted):
+        newest = stop - wanted + place
+        state = advance(state)
+        drawn = start + below(state, newest - start + 1)
+        for earlier in range(place):
+            if out[earlier] == drawn:
+                drawn = newest
+                break
+        out[place] = drawn
+    return state
+
+
+@compiled
+def draw_others(
+    owned: NDArray[np.int32], taken: NDArray[np.bool_], state: np.uint64, out: NDArray[np.int32]
+) -> tuple[int, np.uint64]:
+    """Fill `out` with distinct items outside `owned`; return how many, and the new state.
+
+    Args:
+        owned: Items to leave out, no item twice.
+        taken: Scratch, one flag per item of the catalogue, all False before and after.
+        state: The random stream.
+        out: Where to write; left alone past the returned count.
+    """
+    n_items = len(taken)
+    free = n_items - len(owned)
+    wanted = min(len(out), free)
+    for one in owned:
+        taken[one] = True
+    if (
+        2 * wanted <= free and 2 * free >= n_items
+    ):  # a draw is accepted at least every fourth time
+        for place in range(wanted):
+            state = advance(state)
+            drawn = below(state, n_items)
+            while taken[drawn]:
+                state = advance(state)
+                drawn = below(state, n_items)
+            taken[drawn] = True
+            out[place] = drawn
+    else:  # selection sampling over the catalogue
+        place, to_come = 0, free
+        for one in range(n_items):
+            if taken[one]:
+                continue
+            state = advance(state)
+            if uniform(state) * to_come < wanted - place:
+                out[place] = one
+                place += 1
+            to_come -= 1
+    for one in owned:
+        taken[one] = False
+    for place in range(wanted):
+        taken[out[place]] = False
+    return wanted, state

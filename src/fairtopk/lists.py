@@ -1,0 +1,218 @@
+"""From ratings to ranking lists: what is trained on, what is held out, who is ranked with whom.
+
+"Unrated" has two meanings, on purpose:
+
+- in training lists, an item that is not among the user's *training* ratings. Leaving out the
+  validation and test items as well would tell the model what the user is going to rate.
+- in evaluation lists, an item that the user rated in *no* part, since a held-out item that
+  counts as irrelevant would make a good ranking look bad.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fairtopk.data.files import replacing
+from fairtopk.data.interactions import Interactions
+from fairtopk.errors import InputError
+from fairtopk.kernels.sampling import evaluation_lists
+from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
+
+PARTS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Ratings grouped by user (CSR): those of user u are ``offsets[u] : offsets[u + 1]``."""
+
+    offsets: NDArray[np.int64]
+    item: NDArray[np.int32]
+    rating: NDArray[np.floating]
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Lists to be ranked, as arrays of queries by slots.
+
+    Attributes:
+        user: Whose lists, ``[Q]``.
+        item: Item numbers, ``[Q, L]``; 0 on padding.
+        relevance: The held-out rating, 0 for unrated items, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+    """
+
+    user: NDArray[np.int64]
+    item: NDArray[np.int32]
+    relevance: NDArray[np.float32]
+    mask: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The ratings of one part, and the lists that measure how well a model ranks them."""
+
+    data: Interactions
+    part: NDArray[np.int8]
+    code: np.int8
+
+    @cached_property
+    def user(self) -> NDArray[np.int64]:
+        """Users with a rating in this part, ``[Q]``."""
+        counts = np.add.reduceat(self.part == self.code, self.data.offsets[:-1], dtype=np.int64)
+        return np.flatnonzero(counts)
+
+    def sampled(self, *, unrated: int = 300, seed: int = 0) -> Candidates:
+        """Return each user's held-out items among `unrated` items the user never rated.
+
+        The lists are a function of (data, split, unrated, seed): all methods rank the same.
+        A user with fewer unrated items has a shorter list.
+        """
+        if unrated < 1:
+            raise InputError(f"unrated must be at least 1, got {unrated}")
+        data, held_out = self.data, self.part == self.code
+        longest = int(np.add.reduceat(held_out, data.offsets[:-1], dtype=np.int64).max())
+        user, sizes, key = self.user, (longest, unrated), (seed, int(self.code))
+        item, slot, mask = evaluation_lists(
+            user, data.offsets, data.item, held_out, data.n_items, sizes, key
+        )
+        relevance = np.where(slot >= 0, data.rating[slot], 0).astype(np.float32)
+        return Candidates(user, item, relevance, mask)
+
+    def full(self, *, block: int = 256) -> Iterator[Candidates]:
+        """Yield blocks of users with the whole catalogue as their list, ``[block, n_items]``.
+
+        What the user rated in an earlier part is masked: nobody is recommended what they know.
+        Items of a later part stay, since at this point nothing tells them from unrated ones.
+        """
+        data = self.data
+        catalogue = np.arange(data.n_items, dtype=np.int32)
+        for start in range(0, len(self.user), block):
+            users = self.user[start : start + block]
+            item = np.broadcast_to(catalogue, (len(users), data.n_items))
+            relevance = np.zeros(item.shape, np.float32)
+            mask = np.ones(item.shape, np.bool_)
+            for row, user in enumerate(users):
+                slots = slice(data.offsets[user], data.offsets[user + 1])
+                part, rated = self.part[slots], data.item[slots]
+                mask[row, rated[part < self.code]] = False
+                now = part == self.code
+                relevance[row, rated[now]] = data.rating[slots][now]
+            yield Candidates(users, item, relevance, mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Lists:
+    """A split of the ratings into training, validation and test.
+
+    Attributes:
+        data: What was split.
+        part: What each slot is used for, ``[n_ratings]``: train, validation or test.
+        rule: How it was split, in words.
+        short_users: Users with too few ratings to hold any out; all of theirs are for training.
+    """
+
+    data: Interactions
+    part: NDArray[np.int8]
+    rule: str
+    short_users: int
+
+    @cached_property
+    def train(self) -> Ratings:
+        """The training ratings of every user."""
+        kept = self.part == TRAIN
+        before = np.concatenate([[0], np.cumsum(kept)])
+        return Ratings(before[self.data.offsets], self.data.item[kept], self.data.rating[kept])
+
+    @property
+    def validation(self) -> HeldOut:
+        """The ratings to choose settings by."""
+        return HeldOut(self.data, self.part, VALIDATION)
+
+    @property
+    def test(self) -> HeldOut:
+        """The ratings to report on."""
+        return HeldOut(self.data, self.part, TEST)
+
+
+def split(
+    data: Interactions, *, test: int = 5, validation: int = 5, min_ratings: int | None = None
+) -> Lists:
+    """Return the split that holds out each user's last ratings by time.
+
+    Args:
+        data: The ratings, with times. Of equal times the later row is the later rating.
+        test: Ratings per user to test on.
+        validation: Ratings per user, before those, to choose settings by.
+        min_ratings: Users with fewer ratings stay wholly in training and are counted. Left
+            out, it is one more than what is held out.
+    """
+    if data.time is None:
+        raise InputError(
+            f"{data.name} has no times, and this split takes the last ratings by time; "
+            f"name the time column, or split at random"
+        )
+    least = _least_ratings(data, test, validation, min_ratings)
+    part = hold_out_last(data.offsets, data.time, test, validation, least)
+    return _lists(data, part, f"last {test} by time, {validation} before for validation", least)
+
+
+def split_random(
+    data: Interactions,
+    *,
+    test: int = 5,
+    validation: int = 5,
+    min_ratings: int | None = None,
+    seed: int = 0,
+) -> Lists:
+    """Return the split that holds out each user's ratings at random; see `split`."""
+    least = _least_ratings(data, test, validation, min_ratings)
+    part = hold_out_random(data.offsets, test, validation, least, seed)
+    rule = f"random {test} for test and {validation} for validation, seed {seed}"
+    return _lists(data, part, rule, least)
+
+
+def save_split(lists: Lists, path: str | Path) -> None:
+    """Write which rating is in which part as Parquet: original ids and the part's name."""
+    frame = lists.data.to_frame().select("user", "item")
+    names = pl.Series(PARTS).gather(lists.part)
+    about = {"rule": lists.rule, "data": lists.data.checksum, "short": str(lists.short_users)}
+    with replacing(Path(path)) as temporary:
+        frame.with_columns(part=names).write_parquet(temporary, metadata=about)
+
+
+def load_split(path: str | Path, data: Interactions) -> Lists:
+    """Return a saved split of the same data, refusing one that was made for other data."""
+    path = Path(path)
+    try:
+        about = pl.read_parquet_metadata(path)
+        names = pl.read_parquet(path, columns=["part"])["part"]
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputError(f"{path} is not a saved split ({error}); make it again") from error
+    if about.get("data") != data.checksum:
+        raise InputError(f"{path} was made for other data than {data.name}; split that anew")
+    part = names.replace_strict(PARTS, range(3), return_dtype=pl.Int8).to_numpy()
+    return Lists(data, part, about["rule"], int(about["short"]))
+
+
+def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:
+    if test < 1 or validation < 0:
+        raise InputError(
+            f"test must be at least 1 and validation at least 0, got {test} and {validation}"
+        )
+    least = max(least or 0, test + validation + 1)
+    most = int(np.diff(data.offsets).max())
+    if most < least:
+        raise InputError(
+            f"no user of {data.name} has {least} ratings, the most is {most}; "
+            f"hold out fewer than {test} + {validation}, or lower min_ratings"
+        )
+    return least
+
+
+def _lists(data: Interactions, part: NDArray[np.int8], rule: str, least: int) -> Lists:
+    return Lists(data, part, rule, int((np.diff(data.offsets) < least).sum()))

@@ -1,0 +1,104 @@
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import fairtopk as ft
+from fairtopk.data.groups import GroupRule
+from fairtopk.data.prepare import prepare
+
+RULE = {"column": "genres", "contains": "Horror"}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "ratings.csv").write_text("userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n")
+    (folder / "movies.csv").write_text("movieId,title,genres\n1,A (1980),Horror\n2,B,War\n")
+    return folder
+
+
+def test_a_prepared_folder_loads_as_its_source_does(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    card = prepare("movielens-latest", source, out, groups=GroupRule.from_mapping(RULE))
+    assert sorted(file.name for file in out.iterdir()) == [
+        "card.json", "items.parquet", "ratings.parquet",
+    ]  # fmt: skip
+    assert json.loads((out / "card.json").read_text()) == card
+    for name, checksum in card["files"].items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == checksum
+    assert str(tmp_path) not in (out / "card.json").read_text()
+    direct = ft.load("movielens-latest", source, groups=RULE)
+    assert ft.load("movielens-latest", out, groups=RULE).checksum == direct.checksum
+
+
+def test_a_prepared_folder_in_the_users_own_is_found_by_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAIRTOPK_HOME", str(tmp_path / "home"))
+    prepare("movielens-latest", source, tmp_path / "home" / "movielens-latest")
+    assert ft.load("movielens-latest").n_ratings == 2
+
+
+def test_columns_of_ones_own_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,what,kind\n007,1,x\n8,2,y\n")
+    columns = {"user": "who", "item": "what", "rating": None}
+    prepare("csv", tmp_path / "a.csv", tmp_path / "out", **columns)
+    data = ft.load("csv", tmp_path / "out", groups={"column": "kind"})
+    assert data.user_ids.to_list() == ["007", "8"]
+    assert data.group_counts == {"x": 1, "y": 1}
+
+
+def test_features_are_prepared_too(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(
+        "1 qid:7 1:0.5 2:1\n0 qid:7 1:0.25\n2 qid:9 2:1 #docid = d\n"
+    )
+    prepare("letor", tmp_path / "a.txt", tmp_path / "out")
+    direct, prepared = ft.load("letor", tmp_path / "a.txt"), ft.load("letor", tmp_path / "out")
+    assert prepared.to_frame().equals(direct.to_frame())
+    rule = {"column": "f2", "at_least": 0.5}
+    assert ft.load("letor", tmp_path / "out", groups=rule).group_counts == {
+        "f2 >= 0.5": 2, "f2 < 0.5": 1,
+    }  # fmt: skip
+
+
+def test_nothing_is_written_where_the_source_is_bad(source: Path, tmp_path: Path) -> None:
+    (source / "ratings.csv").write_text("userId,movieId,rating,timestamp\n1,1,5,1\n1,1,5,2\n")
+    with pytest.raises(ft.InputError, match="line 3: user 1 rates item 1 again"):
+        prepare("movielens-latest", source, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_in_use_is_left_alone(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ft.InputError, match="exists and is not empty; choose another folder"):
+        prepare("movielens-latest", source, source)
+    assert sorted(file.name for file in source.iterdir()) == ["movies.csv", "ratings.csv"]
+
+
+def test_a_prepared_folder_that_was_changed_is_refused(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    prepare("movielens-latest", source, out)
+    with pytest.raises(ft.InputError, match="holds movielens-latest, not movielens-1m"):
+        ft.load("movielens-1m", out)
+    whole = (out / "ratings.parquet").read_bytes()
+    (out / "ratings.parquet").write_bytes(whole[:-9])
+    with pytest.raises(ft.InputError, match="missing or not what was prepared"):
+        ft.load("movielens-latest", out)
+    (out / "card.json").write_text("{")
+    with pytest.raises(
+        ft.InputError, match=r"card\.json is damaged .*; prepare the data again"
+    ):
+        ft.load("movielens-latest", out)
+
+
+def test_a_file_that_is_not_the_published_one_is_noted(real_data: Path, tmp_path: Path) -> None:
+    card = prepare("movielens-1m", real_data / "ml-1m-reconstructed.zip", tmp_path / "out")
+    assert any("is not the published ml-1m.zip" in note for note in card["notes"])
+
+
+@pytest.mark.parametrize("name", ["synthetic", "nonsense"])
+def test_a_name_that_cannot_be_prepared_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ft.InputError, match=r"nothing to prepare|unknown data set 'nonsense'"):
+        prepare(name, tmp_path, tmp_path / "out")

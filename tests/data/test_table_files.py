@@ -1,0 +1,112 @@
+import gzip
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import fairtopk as ft
+
+COLUMNS = {"user": "who", "item": "what", "rating": "stars", "time": "when"}
+TEXT = "who,what,stars,when,note\na,1,3.5,10,x\na,2,4,11,y\nb,1,5,12,\n"
+
+
+def load(path: Path, **options: object) -> ft.Interactions:
+    kind = "parquet" if path.suffix == ".parquet" else "csv"
+    data = ft.load(kind, path, **{**COLUMNS, **options})  # type: ignore[arg-type]
+    assert isinstance(data, ft.Interactions)
+    return data
+
+
+def written(path: Path, text: str | bytes) -> Path:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_csv_gz_and_parquet_give_the_same(tmp_path: Path) -> None:
+    plain = written(tmp_path / "a.csv", TEXT)
+    packed = written(tmp_path / "a.csv.gz", gzip.compress(TEXT.encode()))
+    semicolons = written(tmp_path / "b.csv", TEXT.replace(",", ";"))
+    pl.read_csv(plain).write_parquet(tmp_path / "a.parquet")
+    first = load(plain)
+    assert first.to_frame().rows()[0][:4] == ("a", 1, 3.5, 10)
+    assert load(packed).checksum == first.checksum
+    assert load(tmp_path / "a.parquet").checksum == first.checksum
+    assert load(semicolons, separator=";").checksum == first.checksum
+
+
+def test_ids_keep_the_zeros_they_are_written_with(tmp_path: Path) -> None:
+    text = "who,what,stars,when\n007,1,3,1\n7,2,3,1\n"
+    assert load(written(tmp_path / "a.csv", text)).user_ids.to_list() == ["007", "7"]
+    assert load(tmp_path / "a.csv").item_ids.to_list() == [1, 2]
+
+
+def test_groups_come_from_a_table_of_items_or_from_the_ratings(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.csv", "who,what,stars,when,kind\na,1,3,1,p\na,2,3,1,q\nb,2,3,1,q\n"
+    )
+    inside = load(path, groups={"column": "kind", "equals": "p"})
+    assert inside.group_counts == {"p": 1, "other": 1}
+    items = written(tmp_path / "items.csv", "what,region\n1,north\n2,south\n3,north\n")
+    beside = load(path, items=items, groups={"column": "region"})
+    assert beside.group_counts == {"north": 1, "south": 1}
+    assert beside.catalogue_counts == {"south": 1, "north": 2}
+
+
+def test_dates_are_times(tmp_path: Path) -> None:
+    text = "who,what,stars,when\na,1,3,2020-01-02\na,2,3,2020-01-01\n"
+    data = load(written(tmp_path / "a.csv", text))
+    assert data.time is not None
+    assert data.time[0] - data.time[1] == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", r"a\.csv is empty"),
+        ("who,what,stars,when\n", r"a\.csv is empty: it has a header but no rows"),
+        ("who;what;stars;when\na;1;3;1\n", r"no column 'who'.* looks separated by ';'"),
+        ("who,what,when\na,1,1\n", r"no column 'stars': its columns are who, what, when"),
+        ("who,what,stars\na,1,1\n", r"no column 'when'"),
+        ("who,what,stars,when\na,1,good,1\n", r"line 2: stars must be a number, got 'good'"),
+        ("who,what,stars,when\na,1,nan,1\n", r"line 2: stars is missing"),
+        ("who,what,stars,when\na,1,,1\n", r"line 2: stars is missing"),
+        (
+            "who,what,stars,when\na,1,3,1\na,2,77,1\n",
+            r"line 3: stars must lie between 0 and 10",
+        ),
+        (
+            "who,what,stars,when\na,1,3,1\nb,1,3,1\na,1,4,1\n",
+            r"line 4: user 'a' rates item 1 again",
+        ),
+        (
+            "who,what,stars,when\na,1,3,1,9\n",
+            r"line 2: expected 4 fields separated by ',', got 5",
+        ),
+        ("who,what,stars,when\na,1,3,soon\n", r"line 2: when must be a number or a date"),
+        ("who,what,stars,when\n,1,3,1\n", r"line 2: who is missing"),
+        (b"who,what,stars,when\nZo\xeb,1,3,1\n", r"line 2 is not UTF-8 \(byte 0xeb\); save"),
+    ],
+)
+def test_bad_text_is_refused_with_its_line(
+    tmp_path: Path, text: str | bytes, sentence: str
+) -> None:
+    with pytest.raises(ft.InputError, match=sentence):
+        load(written(tmp_path / "a.csv", text))
+
+
+def test_a_missing_file_and_a_broken_parquet_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ft.InputError, match="does not exist; check the path"):
+        load(tmp_path / "none.csv")
+    with pytest.raises(ft.InputError, match=r"a\.parquet is not a readable Parquet file"):
+        load(written(tmp_path / "a.parquet", b"PAR1 and then nothing"))
+
+
+def test_features_come_from_a_table_with_queries(tmp_path: Path) -> None:
+    text = "q,grade,size,age,sex\n1,2,0.5,3,f\n1,0,0.25,4,m\n2,1,0.125,5,f\n"
+    path = written(tmp_path / "a.csv", text)
+    rule = {"column": "sex", "equals": "f"}
+    data = ft.load("csv", path, query="q", relevance="grade", groups=rule)
+    assert isinstance(data, ft.Features)
+    assert data.feature_names == ("size", "age")
+    assert data.values.tolist() == [[0.5, 3], [0.25, 4], [0.125, 5]]
+    assert data.group_counts == {"f": 2, "other": 1}
