@@ -17,14 +17,12 @@ def test_a_batch_carries_grades_groups_and_pairs_of_its_items(lists: ft.Lists) -
     train, data = lists.train, lists.data
     assert batch.query.tolist() == [5, 0, 9]
     assert batch.item.shape == batch.relevance.shape == batch.group.shape == (3, 34)
-    rated = batch.pair >= 0
-    assert rated[:, :4].all()
-    assert not rated[:, 4:].any()
-    slots = batch.pair[rated].numpy()
-    assert (train.item[slots] == batch.item[rated].numpy()).all()
-    assert (train.rating[slots] == batch.relevance[rated].numpy()).all()
-    assert (batch.relevance[~rated] == 0).all()
-    owner = np.repeat(batch.query.numpy(), 4)
+    slots = batch.pair.numpy()
+    assert slots.shape == (3, 4)
+    assert (train.item[slots] == batch.item[:, :4].numpy()).all()
+    assert (train.rating[slots] == batch.relevance[:, :4].numpy()).all()
+    assert (batch.relevance[:, 4:] == 0).all()
+    owner = batch.query.numpy()[:, None]
     assert (train.offsets[owner] <= slots).all()
     assert (slots < train.offsets[owner + 1]).all()
     assert (data.group[batch.item.numpy()] == batch.group.numpy()).all()

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairtopk.data.load import load
     from fairtopk.data.synthetic import SyntheticShape, make_synthetic
     from fairtopk.errors import InputError
+    from fairtopk.feature_lists import split_queries
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
 
 _HOMES = {
@@ -36,6 +37,7 @@ _HOMES = {
     "make_synthetic": "fairtopk.data.synthetic",
     "save_split": "fairtopk.lists",
     "split": "fairtopk.lists",
+    "split_queries": "fairtopk.feature_lists",
     "split_random": "fairtopk.lists",
 }
 
@@ -56,6 +58,7 @@ __all__ = [
     "make_synthetic",
     "save_split",
     "split",
+    "split_queries",
     "split_random",
 ]
 

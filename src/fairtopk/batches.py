@@ -23,8 +23,8 @@ class Batch(NamedTuple):
         relevance: Grades, 0 for unrated items, ``[Q, L]``.
         group: Group numbers, -1 unknown, ``[Q, L]``.
         mask: False on padding, ``[Q, L]``.
-        pair: The row of each rated (query, item) in tables kept per pair, -1 elsewhere,
-            ``[Q, L]``.
+        pair: The row of each (query, item) in tables kept per pair, -1 where there is none,
+            ``[Q, R]``. Relevant items stand in the first R slots of a list.
     """
 
     query: Tensor
@@ -74,8 +74,7 @@ class ListSampler:
             users, train.offsets, train.item, self.n_items, sizes, key
         )
         relevance = np.zeros(item.shape, np.float32)
-        rated = slice(None), slice(self.sizes.rated)
-        relevance[rated] = np.where(slot[rated] >= 0, train.rating[slot[rated]], 0)
+        relevance[:, : self.sizes.rated] = np.where(slot >= 0, train.rating[slot], 0)
         return _batch(users, item, relevance, self.group, mask, slot)
 
     def epoch(self, epoch: int, *, batch_size: int) -> Iterator[Batch]:

@@ -96,9 +96,7 @@ def test_a_rule_that_cannot_be_meant_is_refused(
 def test_groups_that_fit_no_rated_item_are_refused(ratings: pl.DataFrame) -> None:
     elsewhere = pl.DataFrame({"item": [1, 2], "kind": ["a", "b"]})
     groups = ft.groups_from(elsewhere, item="item", column="kind")
-    with pytest.raises(
-        ft.InputError, match=r"no item of the ratings is in .* like 10, .* like 1"
-    ):
+    with pytest.raises(ft.InputError, match=r"no item of the data is in .* like 10, .* like 1"):
         ft.Interactions.from_frame(ratings, user="user", item="item", groups=groups)
 
 

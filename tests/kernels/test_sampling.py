@@ -57,6 +57,7 @@ def test_training_lists_hold_training_items_first_then_others() -> None:
         assert not set(others.tolist()) & set(mine)
         assert item[slots[user, : len(rated)]].tolist() == rated.tolist()
         assert (slots[user, len(rated) :] == -1).all()
+        assert slots.shape == (3, 3)
         assert (lists[user][~mask[user]] == 0).all()
 
 

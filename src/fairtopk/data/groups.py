@@ -137,7 +137,7 @@ def label_items(
     table = pl.DataFrame({"item": _as_type_of(groups.item, item_ids), "label": groups.label})
     if not table["item"].is_in(item_ids.implode()).any():
         raise InputError(
-            f"no item of the ratings is in {groups.origin.name}: the ratings name items like "
+            f"no item of the data is in {groups.origin.name}: the data names items like "
             f"{item_ids[0]!r}, the groups like {groups.item[0]!r}; check the item column"
         )
     found = item_ids.to_frame("item").join(table, on="item", how="left", maintain_order="left")
@@ -145,12 +145,12 @@ def label_items(
     if len(names) < 2:
         shown = ", ".join(repr(name) for name in names) or "none"
         raise InputError(
-            f"all rated items with a known group are in one group ({shown}); "
+            f"all items of the data with a known group are in one group ({shown}); "
             f"two groups are needed to compare exposure"
         )
     numbers = pl.DataFrame({"label": names}).with_row_index("number")
     coded = found.join(numbers, on="label", how="left", maintain_order="left")["number"]
-    return coded.cast(pl.Int32).fill_null(-1).to_numpy(), names
+    return coded.cast(pl.Int32).fill_null(-1).to_numpy(writable=True), names
 
 
 def _labels(values: pl.Series, rule: GroupRule, origin: Origin) -> tuple[pl.Series, str | None]:

@@ -7,7 +7,8 @@ import polars as pl
 
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import require_column
-from fairtopk.data.features import Features
+from fairtopk.data.feature_rows import FeatureColumns, feature_rows
+from fairtopk.data.features import Features, features_from
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import Columns
 from fairtopk.data.origin import Origin
@@ -55,15 +56,16 @@ def read_features_file(
     relevance: str = "relevance",
     features: Sequence[str] | None = None,
     item: str | None = None,
+    group: str | None = None,
     groups: Groups | GroupRule | None = None,
     separator: str = ",",
 ) -> Features:
     """Return the documents of a CSV or Parquet file; see `Features.from_frame`."""
     ids = [query] if item is None else [query, item]
-    frame, _ = read_table(path, ids=ids, numbers=[relevance], separator=separator)
-    return Features.from_frame(
-        frame, query=query, relevance=relevance, features=features, item=item, groups=groups
-    )
+    frame, origin = read_table(path, ids=ids, numbers=[relevance], separator=separator)
+    columns = FeatureColumns(query, relevance, features, item, group)
+    rows = feature_rows(frame, columns, groups=groups, origin=origin)
+    return features_from(rows, name=Path(path).stem)
 
 
 def read_table(

@@ -11,6 +11,7 @@ from fairtopk.kernels.compiled import compiled
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio, splitmix64's increment
 MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 MIX_2 = np.uint64(0x94D049BB133111EB)
+HALF, LOW_HALF = np.uint64(32), np.uint64(2**32 - 1)
 UNIT = 2.0**-53
 
 
@@ -44,5 +45,11 @@ def uniform(state: np.uint64) -> float:
 
 @compiled
 def below(state: np.uint64, bound: int) -> int:
-    """Return the integer in [0, bound) that `state` stands for (bias under bound / 2^53)."""
-    return int(uniform(state) * bound)
+    """Return the integer in [0, bound) that `state` stands for; bound is below 2^32.
+
+    It is the upper half of a 128-bit product, word * bound / 2^64, put together from two halves
+    of the word: faster than by way of a float, and with a bias of at most bound / 2^64.
+    """
+    word, size = mix(state), np.uint64(bound)
+    carried = ((word & LOW_HALF) * size) >> HALF
+    return int(((word >> HALF) * size + carried) >> HALF)

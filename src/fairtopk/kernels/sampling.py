@@ -27,29 +27,28 @@ def training_lists(
         offsets: CSR offsets of the training ratings.
         item: Their items.
         n_items: Size of the catalogue.
-        sizes: How many rated and how many unrated items a list should hold. Where a user has
-            fewer, the rest of that part of the list is padding.
+        sizes: How many rated and how many unrated items a list should hold, R and U. Where a
+            user has fewer, the rest of that part of the list is padding.
         key: Seed and round (epoch) of the random streams.
 
     Returns:
-        Items ``[Q, L]`` (0 on padding), the slot of each rated item ``[Q, L]`` (-1 elsewhere),
-        and a mask ``[Q, L]``, False on padding. Rated items come first; L is the sum of sizes.
+        Items ``[Q, R + U]``, rated ones first (0 on padding); the slot of each rated item
+        ``[Q, R]`` (-1 on padding); and a mask ``[Q, R + U]``, False on padding.
     """
     rated, unrated = sizes
     lists = np.zeros((len(users), rated + unrated), np.int32)
-    slots = np.full((len(users), rated + unrated), -1, np.int64)
+    slots = np.full((len(users), rated), -1, np.int64)
     mask = np.zeros((len(users), rated + unrated), np.bool_)
     taken = np.zeros(n_items, np.bool_)
     for row in range(len(users)):
         user = users[row]
         start, stop = offsets[user], offsets[user + 1]
         state = stream(key[0], key[1], user)
-        state = draw_slots(start, stop, state, slots[row, :rated])
+        state = draw_slots(start, stop, state, slots[row])
         for place in range(min(rated, stop - start)):
             lists[row, place] = item[slots[row, place]]
             mask[row, place] = True
-        owned = item[start:stop]
-        count, state = draw_others(owned, taken, state, lists[row, rated:])
+        count, state = draw_others(item[start:stop], taken, state, lists[row, rated:])
         mask[row, rated : rated + count] = True
     return lists, slots, mask
 
@@ -66,9 +65,13 @@ def evaluation_lists(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
     """Return each user's held-out items among items the user never rated, shuffled.
 
-    The order is shuffled so that a tie of scores, broken by position, favours no one. Padding
-    comes last. Arguments and results are those of `training_lists`, except that `offsets` and
-    `item` cover all ratings, and `held_out` marks those to be ranked.
+    The order is shuffled so that a tie of scores, broken by position, favours no one. Arguments
+    are those of `training_lists`, except that `offsets` and `item` cover all ratings, and
+    `held_out` marks those to be ranked.
+
+    Returns:
+        Items ``[Q, R + U]`` (0 on padding, which comes last); the slot of each held-out item
+        ``[Q, R + U]`` (-1 elsewhere); and a mask ``[Q, R + U]``, False on padding.
     """
     rated, unrated = sizes
     lists = np.zeros((len(users), rated + unrated), np.int32)

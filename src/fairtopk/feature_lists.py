@@ -1,0 +1,90 @@
+"""From documents with features to ranking lists: splits by query, and padded arrays."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairtopk.data.features import Features
+from fairtopk.errors import InputError
+
+
+class FeatureSplit(NamedTuple):
+    """Three sets of queries; no query is in two of them."""
+
+    train: Features
+    validation: Features
+    test: Features
+
+
+@dataclass(frozen=True, eq=False)
+class PaddedLists:
+    """Lists of Q queries, padded to the longest, L.
+
+    Attributes:
+        values: Features, 0 on padding, ``[Q, L, F]``.
+        relevance: Grades, 0 on padding, ``[Q, L]``.
+        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+    """
+
+    values: NDArray[np.float32]
+    relevance: NDArray[np.float32]
+    group: NDArray[np.int32]
+    mask: NDArray[np.bool_]
+
+
+def split_queries(
+    features: Features, *, test: float = 0.2, validation: float = 0.2, seed: int = 0
+) -> FeatureSplit:
+    """Return a random split by query; `test` and `validation` are shares of the queries.
+
+    A split is a function of (data, shares, seed). Queries keep their order within each part.
+    """
+    if not (test > 0 and validation >= 0 and test + validation < 1):
+        raise InputError(
+            f"test and validation must be shares of the queries that leave some for training, "
+            f"got {test:g} and {validation:g}"
+        )
+    n_test, n_validation = (round(share * features.n_queries) for share in (test, validation))
+    n_train = features.n_queries - n_test - n_validation
+    if min(n_test, n_train) < 1 or (validation > 0 and n_validation < 1):
+        raise InputError(
+            f"{features.name} has {features.n_queries} queries, too few for shares of {test:g} "
+            f"and {validation:g}; give larger shares, or more queries"
+        )
+    order = np.random.default_rng(seed).permutation(features.n_queries)
+    parts = np.split(order, [n_train, n_train + n_validation])
+    return FeatureSplit(*(take_queries(features, np.sort(part)) for part in parts))
+
+
+def take_queries(features: Features, queries: NDArray[np.integer]) -> Features:
+    """Return the documents of some queries, in the order given."""
+    sizes = np.diff(features.offsets)[queries]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    rows = np.repeat(features.offsets[queries] - offsets[:-1], sizes) + np.arange(offsets[-1])
+    return replace(
+        features,
+        offsets=offsets,
+        values=features.values[rows],
+        relevance=features.relevance[rows],
+        group=features.group[rows],
+        row=features.row[rows],
+        query_ids=features.query_ids.gather(queries),
+        item_ids=features.item_ids.gather(rows),
+    )
+
+
+def padded_lists(features: Features) -> PaddedLists:
+    """Return the lists of all queries, the longest of them without padding."""
+    sizes = np.diff(features.offsets)
+    mask = np.arange(sizes.max(initial=0)) < sizes[:, None]
+    values = np.zeros((*mask.shape, features.values.shape[1]), np.float32)
+    relevance, group = np.zeros(mask.shape, np.float32), np.full(mask.shape, -1, np.int32)
+    values[mask], relevance[mask], group[mask] = (
+        features.values,
+        features.relevance,
+        features.group,
+    )
+    return PaddedLists(values, relevance, group, mask)
