@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-test
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: demo test check format lint types layers docs clean
+.PHONY: demo test check format lint types layers docs clean constraints
 
 demo: $(VENV)/.ready
 	$(BIN)/fairtopk demo
@@ -52,3 +52,7 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Pins what is installed now, after an upgrade that passed `make check`.
+constraints: $(VENV)/.ready-test $(VENV)/.ready-docs
+	$(BIN)/python -m pip list --format=freeze | grep -vE '^(fairtopk|pip|setuptools)==' | sed 's/+cpu$$//' > constraints.txt
