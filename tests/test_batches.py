@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
@@ -55,5 +57,49 @@ def test_evaluation_lists_become_a_batch(lists: ft.Lists) -> None:
 
 
 def test_list_sizes_without_items_are_refused() -> None:
-    with pytest.raises(ft.InputError, match="at least 1 rated and 1 unrated item, got 0 and 5"):
+    with pytest.raises(
+        ft.InputError, match=r"at least 1 rated and 1 unrated item, .* got 0, 5 and 0"
+    ):
         ft.ListSizes(rated=0, unrated=5)
+
+
+def test_users_with_few_ratings_have_padding_that_says_nothing(data: ft.Interactions) -> None:
+    lists = ft.split(data, test=1, validation=1)
+    batch = ft.ListSampler(lists, ft.ListSizes(rated=3, unrated=4), seed=0).draw(
+        [0, 2], epoch=0
+    )
+    assert batch.mask[:, :3].tolist() == [[True, True, False], [True, False, False]]
+    padding = ~batch.mask
+    for values, nothing in ((batch.relevance, 0), (batch.group, -1), (batch.item, 0)):
+        assert (values[padding] == nothing).all()
+    assert (batch.weight[padding] == 0).all()
+    assert batch.pair.tolist()[1][1:] == [-1, -1]
+
+
+@pytest.mark.parametrize("users", [[60], [-1], [10**9], [0.5], [[1]]])
+def test_users_that_are_not_there_are_refused(lists: ft.Lists, users: object) -> None:
+    sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0)
+    with pytest.raises(ft.InputError, match="users must be whole numbers from 0 to 59"):
+        sampler.draw(users, epoch=0)  # type: ignore[arg-type]
+
+
+def test_batches_of_no_size_are_refused(lists: ft.Lists) -> None:
+    sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0)
+    with pytest.raises(ft.InputError, match="batch_size must be a whole number of at least 1"):
+        next(sampler.epoch(0, batch_size=-5))
+
+
+def test_threads_draw_the_same_lists(lists: ft.Lists) -> None:
+    sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0)
+    blocks = [np.arange(start, start + 10) for start in range(0, 60, 10)]
+    alone = [sampler.draw(block, epoch=1).item for block in blocks]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda block: sampler.draw(block, epoch=1).item, blocks))
+    assert all(torch.equal(one, other) for one, other in zip(alone, together, strict=True))
+
+
+def test_whole_catalogue_blocks_become_batches_of_their_own(lists: ft.Lists) -> None:
+    for found in lists.test.full(block=59):
+        batch = candidate_batch(found, lists.data.group)
+        batch.item[0, 0] = 7  # writable: torch would warn of a view of the catalogue
+        assert batch.item.shape == (len(found.user), 120)

@@ -121,7 +121,7 @@ def test_users_below_the_minimum_stay_in_training(data: ft.Interactions) -> None
     assert ft.split(data, test=1, validation=0, min_ratings=3).short_users == 2
 
 
-def test_the_whole_catalogue_leaves_out_only_what_was_rated_before(
+def test_the_whole_catalogue_leaves_out_only_what_other_parts_hold(
     data: ft.Interactions,
 ) -> None:
     lists = ft.split(data, test=1, validation=1)
@@ -132,7 +132,7 @@ def test_the_whole_catalogue_leaves_out_only_what_was_rated_before(
         return found.mask[0].tolist(), found.relevance[0].tolist()
 
     # Of items 10, 20, 30, 40 user c trains on 10, validates on 30 (a 1), tests on 40 (a 5).
-    assert only(lists.validation) == ([False, True, True, True], [0, 0, 1, 0])
+    assert only(lists.validation) == ([False, True, True, False], [0, 0, 1, 0])
     assert only(lists.test) == ([False, True, False, True], [0, 0, 0, 5])
 
 
@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_lists_and_another_seed_others() -> None:
     assert (lists.validation.sampled(unrated=20, seed=1).item != first.item).any()
 
 
-def test_a_split_is_saved_and_loaded_for_the_same_data_only(
+def test_a_split_is_saved_and_loaded_for_the_same_ratings_only(
     data: ft.Interactions, ratings: pl.DataFrame, tmp_path: Path
 ) -> None:
     lists = ft.split(data, test=1, validation=1)
@@ -163,6 +163,9 @@ def test_a_split_is_saved_and_loaded_for_the_same_data_only(
     assert again.part.tolist() == lists.part.tolist()
     assert (again.rule, again.short_users) == (lists.rule, lists.short_users)
     assert pl.read_parquet(path).columns == ["user", "item", "part"]
+    columns = {"user": "user", "item": "item", "rating": "rating", "time": "time"}
+    regrouped = ft.Interactions.from_frame(ratings, **columns)
+    assert ft.load_split(path, regrouped).part.tolist() == lists.part.tolist()
     other = ft.Interactions.from_frame(ratings, user="user", item="item")
     with pytest.raises(ft.InputError, match="was made for other data than table; split"):
         ft.load_split(path, other)
@@ -183,7 +186,23 @@ def test_a_split_that_cannot_be_made_is_refused(
         ft.InputError, match="no user of table has 11 ratings, the most is 3; hold"
     ):
         ft.split(data)
-    with pytest.raises(ft.InputError, match="test must be at least 1"):
+    with pytest.raises(ft.InputError, match="test must be a whole number of at least 1, got 0"):
         ft.split(data, test=0)
-    with pytest.raises(ft.InputError, match="unrated must be at least 1, got 0"):
+    with pytest.raises(ft.InputError, match=r"validation must be a whole number .* got 2\.5"):
+        ft.split(data, test=1, validation=2.5)  # type: ignore[arg-type]
+    with pytest.raises(
+        ft.InputError, match="seed must be a whole number of at least 0, got -1"
+    ):
+        ft.split_random(data, test=1, validation=1, seed=-1)
+    with pytest.raises(ft.InputError, match="block must be a whole number of at least 1"):
+        next(ft.split(data, test=1, validation=1).test.full(block=-1))
+    with pytest.raises(
+        ft.InputError, match="unrated must be a whole number of at least 1, got 0"
+    ):
         ft.split(data, test=1, validation=1).test.sampled(unrated=0)
+
+
+def test_lists_longer_than_the_catalogue_are_as_long_as_it(data: ft.Interactions) -> None:
+    found = ft.split(data, test=1, validation=1).test.sampled(unrated=10**6)
+    assert found.item.shape == (1, 5)
+    assert found.mask.sum() == 2

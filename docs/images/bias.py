@@ -15,9 +15,18 @@ from fairtopk.data.synthetic import SIZES
 INK, FAINT = "#3b5b92", "#c9d3e6"
 
 
-def shares() -> dict[str, float]:
+N_SEEDS = 10
+
+
+def mean_shares() -> dict[str, float]:
+    """Return the mean over seeds of group a's share, in percent, at each stage."""
+    found = [shares(seed) for seed in range(N_SEEDS)]
+    return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
+
+
+def shares(seed: int) -> dict[str, float]:
     """Return group a's share, in percent, of what is counted at each stage."""
-    data = ft.make_synthetic(SIZES["demo"], seed=0).data
+    data = ft.make_synthetic(SIZES["demo"], seed=seed).data
     lists = ft.split(data)
     test = lists.test.sampled(seed=0)
     popularity = np.bincount(lists.train.item, minlength=data.n_items)
@@ -35,7 +44,7 @@ def shares() -> dict[str, float]:
 def main() -> None:
     """Write the picture beside this file."""
     matplotlib.rcParams.update({"svg.hashsalt": "fairtopk", "font.size": 11})
-    found = shares()
+    found = mean_shares()
     figure, axes = plt.subplots(figsize=(7.2, 2.2))
     names = list(found)[::-1]
     axes.barh(names, [found["of the items"]] * len(names), color=FAINT)

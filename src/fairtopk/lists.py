@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk.data.columns import first_line
 from fairtopk.data.files import replacing
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError
@@ -72,9 +73,10 @@ class HeldOut:
         The lists are a function of (data, split, unrated, seed): all methods rank the same.
         A user with fewer unrated items has a shorter list.
         """
-        if unrated < 1:
-            raise InputError(f"unrated must be at least 1, got {unrated}")
+        check_whole("unrated", unrated, least=1)
+        check_whole("seed", seed, least=0)
         data, held_out = self.data, self.part == self.code
+        unrated = min(unrated, data.n_items)
         longest = int(np.add.reduceat(held_out, data.offsets[:-1], dtype=np.int64).max())
         user, sizes, key = self.user, (longest, unrated), (seed, int(self.code))
         item, slot, mask = evaluation_lists(
@@ -86,9 +88,9 @@ class HeldOut:
     def full(self, *, block: int = 256) -> Iterator[Candidates]:
         """Yield blocks of users with the whole catalogue as their list, ``[block, n_items]``.
 
-        What the user rated in an earlier part is masked: nobody is recommended what they know.
-        Items of a later part stay, since at this point nothing tells them from unrated ones.
+        What the user rated in another part is masked, as it is left out of sampled lists.
         """
+        check_whole("block", block, least=1)
         data = self.data
         catalogue = np.arange(data.n_items, dtype=np.int32)
         for start in range(0, len(self.user), block):
@@ -99,8 +101,8 @@ class HeldOut:
             for row, user in enumerate(users):
                 slots = slice(data.offsets[user], data.offsets[user + 1])
                 part, rated = self.part[slots], data.item[slots]
-                mask[row, rated[part < self.code]] = False
                 now = part == self.code
+                mask[row, rated[~now]] = False
                 relevance[row, rated[now]] = data.rating[slots][now]
             yield Candidates(users, item, relevance, mask)
 
@@ -158,7 +160,8 @@ def split(
         )
     least = _least_ratings(data, test, validation, min_ratings)
     part = hold_out_last(data.offsets, data.time, test, validation, least)
-    return _lists(data, part, f"last {test} by time, {validation} before for validation", least)
+    rule = f"last {test} by time, {validation} before for validation"
+    return _lists(data, part, rule, least)
 
 
 def split_random(
@@ -170,6 +173,7 @@ def split_random(
     seed: int = 0,
 ) -> Lists:
     """Return the split that holds out each user's ratings at random; see `split`."""
+    check_whole("seed", seed, least=0)
     least = _least_ratings(data, test, validation, min_ratings)
     part = hold_out_random(data.offsets, test, validation, least, seed)
     rule = f"random {test} for test and {validation} for validation, seed {seed}"
@@ -180,7 +184,8 @@ def save_split(lists: Lists, path: str | Path) -> None:
     """Write which rating is in which part as Parquet: original ids and the part's name."""
     frame = lists.data.to_frame().select("user", "item")
     names = pl.Series(PARTS).gather(lists.part)
-    about = {"rule": lists.rule, "data": lists.data.checksum, "short": str(lists.short_users)}
+    data = lists.data.ratings_checksum
+    about = {"rule": lists.rule, "ratings": data, "short": str(lists.short_users)}
     with replacing(Path(path)) as temporary:
         frame.with_columns(part=names).write_parquet(temporary, metadata=about)
 
@@ -192,18 +197,23 @@ def load_split(path: str | Path, data: Interactions) -> Lists:
         about = pl.read_parquet_metadata(path)
         names = pl.read_parquet(path, columns=["part"])["part"]
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{path} is not a saved split ({error}); make it again") from error
-    if about.get("data") != data.checksum:
+        reason = first_line(error)
+        raise InputError(f"{path} is not a saved split ({reason}); make it again") from error
+    if about.get("ratings") != data.ratings_checksum:
         raise InputError(f"{path} was made for other data than {data.name}; split that anew")
     part = names.replace_strict(PARTS, range(3), return_dtype=pl.Int8).to_numpy()
     return Lists(data, part, about["rule"], int(about["short"]))
 
 
+def check_whole(name: str, value: int, *, least: int) -> None:
+    """Refuse what is no whole number of at least `least` and below 2^63."""
+    if not isinstance(value, int | np.integer) or not least <= value < 2**63:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
 def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:
-    if test < 1 or validation < 0:
-        raise InputError(
-            f"test must be at least 1 and validation at least 0, got {test} and {validation}"
-        )
+    check_whole("test", test, least=1)
+    check_whole("validation", validation, least=0)
     least = max(least or 0, test + validation + 1)
     most = int(np.diff(data.offsets).max())
     if most < least:
@@ -215,4 +225,5 @@ def _least_ratings(data: Interactions, test: int, validation: int, least: int | 
 
 
 def _lists(data: Interactions, part: NDArray[np.int8], rule: str, least: int) -> Lists:
+    rule = f"{rule}, of users with at least {least} ratings"
     return Lists(data, part, rule, int((np.diff(data.offsets) < least).sum()))

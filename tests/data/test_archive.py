@@ -77,7 +77,9 @@ def test_a_zip_with_damaged_content_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:  # stored, so that the content can be found
         file.writestr("a", b"precious content")
     path.write_bytes(path.read_bytes().replace(b"precious", b"tampered"))
-    with pytest.raises(ft.InputError, match=r"a of a\.zip is damaged .*; download it again"):
+    with pytest.raises(
+        ft.InputError, match=r"a of a\.zip cannot be read .*; download it again"
+    ):
         Archive(path).read("a")
 
 
@@ -87,3 +89,20 @@ def test_a_zip_whose_files_climb_out_is_refused(tmp_path: Path, name: str) -> No
     with pytest.raises(ft.InputError, match="points outside its folder; do not trust it"):
         Archive(path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a.zip"]
+
+
+def test_a_zip_with_a_damaged_directory_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"a": b"content"})
+    path.write_bytes(path.read_bytes().replace(b"PK\x01\x02", b"PK\x01\x09"))
+    with pytest.raises(ft.InputError, match=r"a damaged zip .*; download it again"):
+        Archive(path)
+
+
+def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.zip", {"a": b"content"})
+    whole = bytearray(path.read_bytes())
+    for mark, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        whole[whole.index(mark) + flags] |= 1
+    path.write_bytes(whole)
+    with pytest.raises(ft.InputError, match=r"cannot be read \(.*encrypted"):
+        Archive(path).read("a")

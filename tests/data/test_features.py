@@ -100,7 +100,7 @@ def test_without_groups_every_row_is_unknown(table: pl.DataFrame) -> None:
     data = Features.from_frame(table, **COLUMNS, name="exams")
 
     assert (data.group_names, data.group_counts, data.n_unknown) == ((), {}, 5)
-    assert repr(data) == "<Features exams: 3 queries, 5 documents, 2 features; unknown 5>"
+    assert repr(data) == "<Features exams: 3 queries, 5 documents, 2 features; (unknown) 5>"
 
 
 def test_polars_pandas_and_arrow_give_the_same(table: pl.DataFrame) -> None:

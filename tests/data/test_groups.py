@@ -61,6 +61,33 @@ def test_ids_of_another_type_are_matched_by_value(ratings: pl.DataFrame) -> None
     assert data.n_unknown == 2
 
 
+@pytest.mark.parametrize("ids", [["10", "010", "20"], [10.0, 10.5, 20.0]])
+def test_ids_that_would_become_one_stay_apart(ratings: pl.DataFrame, ids: list[object]) -> None:
+    table = pl.DataFrame({"item": ids, "kind": ["a", "b", "b"]}, strict=False)
+    groups = ft.groups_from(table, item="item", column="kind")
+    data = ft.Interactions.from_frame(ratings, user="user", item="item", groups=groups)
+    assert data.group.tolist() == [0, 1, -1, -1]
+
+
+def test_spaces_around_a_value_of_a_list_do_not_hide_it() -> None:
+    films = pl.DataFrame({"item": [1, 2], "genres": ["War, Horror", "War"]})
+    rule = {"column": "genres", "contains": "Horror", "separator": ","}
+    assert labels(films, **rule) == ["Horror", "other"]
+
+
+def test_nan_and_empty_text_are_unknown() -> None:
+    table = pl.DataFrame(
+        {"item": [1, 2, 3], "x": [1.0, 2.0, float("nan")], "y": ["f", "m", ""]}
+    )
+    assert labels(table, column="x", equals=1) == ["1", "other", None]
+    assert labels(table, column="y") == ["f", "m", None]
+
+
+def test_a_group_may_be_called_other() -> None:
+    table = pl.DataFrame({"item": [1, 2], "sex": ["other", "f"]})
+    assert labels(table, column="sex", equals="other") == ["other", "the rest"]
+
+
 def test_rows_that_agree_on_an_item_are_fine_and_others_refused() -> None:
     twice = pl.DataFrame({"item": [1, 1, 2], "kind": ["a", "a", "b"]})
     assert ft.groups_from(twice, item="item", column="kind").counts() == {"a": 1, "b": 1}

@@ -77,6 +77,73 @@ def tables(draw: st.DrawFn) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=list(COLUMNS), orient="row")
 
 
+def test_the_way_out_carries_the_group_of_each_item(data: ft.Interactions) -> None:
+    out = data.to_frame()
+    assert dict(zip(out["item"], out["group"], strict=True)) == {
+        10: "Horror", 20: "other", 30: "other", 40: None,
+    }  # fmt: skip
+
+
+def test_a_rule_on_the_frame_itself_makes_groups(ratings: pl.DataFrame) -> None:
+    frame = ratings.with_columns(kind=pl.col("item") // 20)
+    for rule in ({"column": "kind", "below": 1}, ft.GroupRule("kind", below=1)):
+        data = ft.Interactions.from_frame(frame, user="user", item="item", groups=rule)
+        assert data.group_counts == {"kind < 1": 1, "kind >= 1": 3}
+    with pytest.raises(ft.InputError, match="groups must be a rule such as"):
+        ft.Interactions.from_frame(frame, user="user", item="item", groups="kind")  # type: ignore[arg-type]
+
+
+def test_truth_values_are_ratings_of_one_and_zero() -> None:
+    frame = pl.DataFrame({"user": [1, 2], "item": [1, 2], "liked": [True, False]})
+    data = ft.Interactions.from_frame(frame, user="user", item="item", rating="liked")
+    assert data.rating.tolist() == [1, 0]
+
+
+def test_ids_that_run_together_have_another_checksum() -> None:
+    frames = [
+        pl.DataFrame({"u": ["a", "b"], "i": ["c", "d"]}),
+        pl.DataFrame({"u": ["a", "bc"], "i": ["", "d"]}),
+        pl.DataFrame({"u": ["a", "b"], "i": ["cd", ""]}),
+    ]
+    assert (
+        len({ft.Interactions.from_frame(f, user="u", item="i").checksum for f in frames}) == 3
+    )
+
+
+@pytest.mark.parametrize(
+    ("frame", "sentence"),
+    [
+        (
+            pl.DataFrame({"user": [1], "item": [[1]], "time": [1]}),
+            "item must hold ids, text or",
+        ),
+        (
+            pl.DataFrame({"user": [1], "item": [b"x"], "time": [1]}),
+            "item must hold ids, text or",
+        ),
+        (
+            pl.DataFrame({"user": [1], "item": [1], "time": [2**63 + 1]}),
+            "time must lie within 64",
+        ),
+        (
+            pl.DataFrame({"user": [1], "item": [1], "time": [True]}),
+            "time must hold numbers or d",
+        ),
+        (pl.DataFrame({"user": [1], "item": [1], "time": [1]}).lazy(), r"by \.collect\(\)"),
+        (
+            pd.DataFrame([[1, 1, 1, 1]], columns=["user", "user", "item", "time"]),
+            "cannot be read",
+        ),
+    ],
+)
+def test_a_frame_that_cannot_be_used_is_refused_in_one_sentence(
+    frame: object, sentence: str
+) -> None:
+    with pytest.raises(ft.InputError, match=sentence) as error:
+        ft.Interactions.from_frame(frame, user="user", item="item", time="time")  # type: ignore[type-var]
+    assert "\n" not in str(error.value)
+
+
 @given(tables())
 def test_a_table_comes_out_as_it_went_in_user_by_user(table: pl.DataFrame) -> None:
     data = ft.Interactions.from_frame(table, **COLUMNS)

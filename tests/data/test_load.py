@@ -1,11 +1,12 @@
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.data.known import KNOWN
+from fairtopk.data.known import KNOWN, Counts
 
 CSV = "userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n2,2,3,3\n"
 FILMS = "movieId,title,genres\n1,A (1980),Horror\n2,B (1999),War\n3,C,(no genres listed)\n"
@@ -35,6 +36,17 @@ def test_a_part_of_a_published_data_set_is_loaded_with_a_warning(folder: Path) -
         data = ft.load("movielens-20m", folder)
     assert "a part of it or another version" in data.notes[1]
     assert data.n_unknown == 2
+
+
+def test_the_same_ratings_by_fewer_users_are_not_the_published_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = KNOWN["movielens-20m"]
+    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 9, 2, 3)))
+    with pytest.warns(UserWarning, match="3 ratings by 9 users"):
+        ft.load("movielens-20m", folder)
+    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 2, 2, 3)))
+    assert ft.load("movielens-20m", folder).notes[0].endswith("the published counts")
 
 
 def test_labels_made_elsewhere_can_be_given(folder: Path) -> None:

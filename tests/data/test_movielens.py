@@ -48,7 +48,6 @@ def write(folder: Path, layout: str, **changes: str) -> Path:
 
 def assert_same(tables: Tables) -> None:
     assert [tuple(map(float, row)) for row in tables.ratings.rows()] == RATINGS
-    assert tables.items is not None
     assert tables.items["title"].to_list() == [title for _, title, _ in FILMS]
     assert tables.items["genres"].to_list() == ["Horror|War", None, "Drama"]
 
@@ -80,7 +79,6 @@ def test_the_year_is_the_last_of_the_title_else_of_the_release_date(tmp_path: Pa
     for layout, second in (("100k", 1995), ("1m", None), ("20m", None)):
         (tmp_path / layout).mkdir()
         tables = read_movielens(write(tmp_path / layout, layout))
-        assert tables.items is not None
         assert tables.items["year"].to_list() == [1994, second, 1999]
 
 
@@ -135,7 +133,26 @@ def test_the_published_files_give_the_published_counts(
     assert data.notes[0].endswith("the published counts")
 
 
-def test_the_published_catalogue_is_read_to_the_letter(real_data: Path) -> None:
-    tables = read_movielens(real_data / "ml-1m-reconstructed.zip")
-    assert tables.items is not None
-    assert tables.items.equals(pl.read_parquet(real_data / "ml-1m.items.parquet"))
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("ml-100k.zip", "ml-100k"),
+        ("ml-1m-reconstructed.zip", "ml-1m"),
+        ("ml-latest-small.zip", "ml-latest-small"),
+    ],
+)
+def test_the_published_catalogues_are_read_to_the_letter(
+    real_data: Path, file: str, name: str
+) -> None:
+    found = read_movielens(real_data / file).items
+    expected = pl.read_parquet(real_data / f"{name}.items.parquet").with_columns(
+        pl.col("genres").replace(["unknown", "(no genres listed)"], [None, None])
+    )
+    assert found.equals(expected.select(found.columns))
+
+
+def test_the_year_of_a_series_is_its_first(tmp_path: Path) -> None:
+    films = "1::A (2009-2012)::War\n2::B (2006\u20132007)::War\n3::C (2009\u2013 )::War\n"
+    for name, text in LAYOUTS["1m"].items():
+        (tmp_path / Path(name).name).write_text(films if "movies" in name else text, "utf-8")
+    assert read_movielens(tmp_path).items["year"].to_list() == [2009, 2006, 2009]

@@ -46,9 +46,21 @@ def test_columns_of_ones_own_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("who,what,kind\n007,1,x\n8,2,y\n")
     columns = {"user": "who", "item": "what", "rating": None}
     prepare("csv", tmp_path / "a.csv", tmp_path / "out", **columns)
+    assert not (tmp_path / "out" / "items.parquet").exists()
     data = ft.load("csv", tmp_path / "out", groups={"column": "kind"})
+    with pytest.raises(ft.InputError, match="is prepared and takes no option 'user'"):
+        ft.load("csv", tmp_path / "out", user="who")
     assert data.user_ids.to_list() == ["007", "8"]
     assert data.group_counts == {"x": 1, "y": 1}
+
+
+def test_the_card_names_files_by_name_and_checksum(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("who,what\n1,1\n2,2\n")
+    (tmp_path / "items.csv").write_text("what,kind\n1,x\n2,y\n")
+    columns = {"user": "who", "item": "what", "rating": None, "items": tmp_path / "items.csv"}
+    card = prepare("csv", tmp_path / "a.csv", tmp_path / "out", **columns)
+    assert card["options"]["items"]["name"] == "items.csv"
+    assert str(tmp_path) not in (tmp_path / "out" / "card.json").read_text()
 
 
 def test_features_are_prepared_too(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import gzip
+import zipfile
 from pathlib import Path
 
 import polars as pl
@@ -59,6 +60,22 @@ def test_dates_are_times(tmp_path: Path) -> None:
     assert data.time[0] - data.time[1] == 1
 
 
+def test_a_column_is_judged_by_all_of_its_values(tmp_path: Path) -> None:
+    rows = [f"{n},{n},3,{n},{n}" for n in range(300)]
+    rows += ["x7,9,3.5,0.5,hello"]
+    data = load(written(tmp_path / "a.csv", "\n".join(["who,what,stars,when,note", *rows])))
+    assert data.user_ids[-1] == "x7"
+    assert data.item_ids.dtype == pl.Int64
+    assert data.time is not None
+    assert data.time[-1] == 0.5
+
+
+def test_a_day_that_could_be_a_month_is_not_guessed(tmp_path: Path) -> None:
+    text = "who,what,stars,when\na,1,3,03/04/2020\n"
+    with pytest.raises(ft.InputError, match="must be a number or a date like 2020-01-31"):
+        load(written(tmp_path / "a.csv", text))
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -99,6 +116,17 @@ def test_a_missing_file_and_a_broken_parquet_are_refused(tmp_path: Path) -> None
         load(tmp_path / "none.csv")
     with pytest.raises(ft.InputError, match=r"a\.parquet is not a readable Parquet file"):
         load(written(tmp_path / "a.parquet", b"PAR1 and then nothing"))
+
+
+def test_what_is_no_table_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(ft.InputError, match="is a folder; give the file"):
+        load(tmp_path)
+    with zipfile.ZipFile(tmp_path / "a.csv", "w") as file:
+        file.writestr("inside.csv", TEXT)
+    with pytest.raises(ft.InputError, match="is a zip; unpack it"):
+        load(tmp_path / "a.csv")
+    with pytest.raises(ft.InputError, match="separator must be one character, got '::'"):
+        load(written(tmp_path / "b.csv", TEXT), separator="::")
 
 
 def test_features_come_from_a_table_with_queries(tmp_path: Path) -> None:

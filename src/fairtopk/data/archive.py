@@ -13,6 +13,17 @@ from pathlib import Path, PurePosixPath
 from fairtopk.errors import InputError
 
 HEAD_BYTES = 65_536
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# What reading a damaged, encrypted or exotic archive raises.
+DAMAGE = (
+    zipfile.BadZipFile,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    NotImplementedError,
+)
 
 
 class Archive:
@@ -35,7 +46,7 @@ class Archive:
                 for file in files
             }
         elif zipfile.is_zipfile(self.path):
-            self._zip = zipfile.ZipFile(self.path)
+            self._zip = self._opened()
             _refuse_climbing(self._zip.namelist(), self.path)
             entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
             self._sizes = {e.filename: e.file_size for e in entries if not e.is_dir()}
@@ -52,7 +63,7 @@ class Archive:
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file, refusing an empty or damaged one."""
-        data = self._read(name)
+        data = self._read(name).removeprefix(BYTE_ORDER_MARK)
         if not data.strip():
             raise InputError(f"{self.where(name)} is empty")
         return data
@@ -88,7 +99,7 @@ class Archive:
         return [name for name in self.names() if re.fullmatch(line, self._first_line(name))]
 
     def _first_line(self, name: str) -> str:
-        text = self.head(name).decode("latin-1").removeprefix("\u00ef\u00bb\u00bf")
+        text = self.head(name).removeprefix(BYTE_ORDER_MARK).decode("latin-1")
         return text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")
 
     def _read(self, name: str, limit: int = -1) -> bytes:
@@ -102,9 +113,17 @@ class Archive:
                     return file.read(limit)
             with file_path.open("rb") as file:
                 return file.read(limit)
-        except (zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        except DAMAGE as error:
             raise InputError(
-                f"{self.where(name)} is damaged ({error}); download it again"
+                f"{self.where(name)} cannot be read ({error}); download it again"
+            ) from error
+
+    def _opened(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except DAMAGE as error:
+            raise InputError(
+                f"{self.path} is a damaged zip ({error}); download it again"
             ) from error
 
 

@@ -15,6 +15,15 @@ from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import number_by_appearance
 
+# What frames of other packages raise when a column cannot be converted.
+FRAME_ERRORS = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    nw.exceptions.NarwhalsError,
+    pl.exceptions.PolarsError,
+)
+
 
 def as_polars(frame: IntoDataFrame, names: list[str], origin: Origin) -> pl.DataFrame:
     """Return the columns `names` of a polars, pandas or Arrow frame, refusing absent ones."""
@@ -23,13 +32,24 @@ def as_polars(frame: IntoDataFrame, names: list[str], origin: Origin) -> pl.Data
     except TypeError as error:
         kind = type(frame).__name__
         raise InputError(
-            f"{origin.name} must be a polars, pandas or Arrow frame in memory, got {kind}"
+            f"{origin.name} must be a polars, pandas or Arrow frame in memory, got {kind} "
+            f"(a lazy frame becomes one by .collect())"
         ) from error
+    except FRAME_ERRORS as error:
+        raise InputError(f"{origin.name} cannot be read: {first_line(error)}") from error
     for name in names:
         require_column(name, table.columns, origin)
     if len(table) == 0:
         raise InputError(f"{origin.name} is empty: it has columns but no rows")
-    return table.select(list(dict.fromkeys(names))).to_polars()
+    try:
+        return table.select(list(dict.fromkeys(names))).to_polars()
+    except FRAME_ERRORS as error:
+        raise InputError(f"{origin.name} cannot be read: {first_line(error)}") from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of another package says, without what it says at length."""
+    return str(error).strip().split("\n", 1)[0].rstrip(".:")
 
 
 def require_column(name: str, present: list[str], origin: Origin) -> None:
@@ -50,6 +70,8 @@ def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Se
     """Return each row's number and the ids by number, in order of first appearance."""
     if ids.dtype in (pl.Categorical, pl.Enum):
         ids = ids.cast(pl.String)
+    if ids.dtype.is_nested() or ids.dtype in (pl.Binary, pl.Object, pl.Null):
+        raise InputError(f"{origin.name}: {ids.name} must hold ids, text or numbers")
     _refuse_missing(ids, origin)
     if ids.dtype.is_integer():
         low, high = _bounds(ids)
@@ -70,6 +92,8 @@ def ratings_array(
     """Return the ratings, as float32 where that loses nothing, else as float64."""
     if not (ratings.dtype.is_numeric() or ratings.dtype == pl.Boolean):
         refuse_text(ratings, origin)
+    if ratings.dtype == pl.Boolean:
+        ratings = ratings.cast(pl.Float32)
     _refuse_missing(ratings, origin)
     low, high = bounds
     outside = ((ratings < low) | (ratings > high)).arg_true()
@@ -86,14 +110,23 @@ def ratings_array(
 
 def times_array(times: pl.Series, origin: Origin) -> NDArray[np.int64] | NDArray[np.float64]:
     """Return times as int64 (dates as polars counts them), float64 if they have fractions."""
+    if times.dtype == pl.String:
+        refuse_text(times, origin, wanted="a number or a date like 2020-01-31")
     if not (times.dtype.is_numeric() or times.dtype.is_temporal()):
-        refuse_text(times, origin, wanted="a number or a date")
+        raise InputError(
+            f"{origin.name}: {times.name} must hold numbers or dates, not {times.dtype}"
+        )
     _refuse_missing(times, origin)
     if times.dtype.is_temporal():
         return times.to_physical().cast(pl.Int64).to_numpy()
     if times.dtype.is_float() and not (times == times.floor()).all():
         return times.cast(pl.Float64).to_numpy()
-    return times.cast(pl.Int64).to_numpy()
+    try:
+        return times.cast(pl.Int64).to_numpy()
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{origin.name}: {times.name} must lie within 64-bit integers"
+        ) from error
 
 
 def refuse_text(values: pl.Series, origin: Origin, *, wanted: str = "a number") -> None:

@@ -70,6 +70,8 @@ def feature_rows(
     others = [columns.query, columns.relevance, columns.item, rule_column]
     table = as_polars(frame, [name for name in others if name is not None], origin)
     names = columns.features
+    if isinstance(names, str):
+        raise InputError(f"features must be a list of columns, got the text {names!r}")
     if names is None:
         schema = nw.from_native(frame, eager_only=True).schema
         numeric = (name for name, kind in schema.items() if kind.is_numeric())

@@ -5,7 +5,6 @@ The documents of query q are the rows ``offsets[q] : offsets[q + 1]`` of `values
 first appearance, so the same rows always give the same numbers.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from fairtopk.data.feature_rows import FeatureColumns, FeatureRows, feature_rows
 from fairtopk.data.groups import GroupRule, Groups
+from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
@@ -88,8 +88,7 @@ class Features:
         return features_from(rows, name=name)
 
     def __repr__(self) -> str:
-        counts = self.group_counts | {"unknown": self.n_unknown}
-        groups = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        groups = shown_groups(self.group, self.group_names)
         return (
             f"<Features {self.name}: {self.n_queries:,} queries, {self.n_rows:,} documents, "
             f"{len(self.feature_names):,} features; {groups}>"
@@ -108,8 +107,7 @@ class Features:
     @property
     def group_counts(self) -> dict[str, int]:
         """Rows of each group, the named group first; unknown ones are left out."""
-        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
-        return dict(zip(self.group_names, known.tolist(), strict=True))
+        return count_groups(self.group, self.group_names)
 
     @property
     def n_unknown(self) -> int:
@@ -119,15 +117,9 @@ class Features:
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of everything but `name` and `notes`: equal for equal data."""
-        digest = hashlib.sha256()
-        for array in (self.offsets, self.values, self.relevance, self.group, self.row):
-            digest.update(f"{array.dtype.str}{array.shape}".encode())
-            digest.update(np.ascontiguousarray(array).data)
-        ids = (self.query_ids.cast(pl.String), self.item_ids.cast(pl.String))
-        for texts in (*ids, self.group_names, self.feature_names):
-            digest.update(f"{len(texts)}".encode())
-            digest.update("\0".join(texts).encode())
-        return digest.hexdigest()
+        names = [pl.Series(n, dtype=pl.String) for n in (self.group_names, self.feature_names)]
+        arrays = (self.offsets, self.values, self.relevance, self.group, self.row)
+        return checksum(arrays, [self.query_ids, self.item_ids, *names])
 
     def query_of_row(self) -> NDArray[np.int32]:
         """Return the query number of each row, ``[n_rows]``."""
@@ -136,8 +128,6 @@ class Features:
     def to_frame(self) -> pl.DataFrame:
         """Return query, item, relevance, the features and group, in the order of the source."""
         order = np.argsort(self.row, kind="stable")
-        labels = pl.Series([*self.group_names, None], dtype=pl.String)
-        number = np.where(self.group < 0, len(self.group_names), self.group)
         columns = {
             "query": self.query_ids.gather(self.query_of_row()[order]),
             "item": self.item_ids.gather(order),
@@ -145,7 +135,7 @@ class Features:
         }
         for place, name in enumerate(self.feature_names):
             columns[name] = pl.Series(self.values[order, place])
-        columns["group"] = labels.gather(number[order])
+        columns["group"] = label_texts(self.group[order], self.group_names)
         return pl.DataFrame(columns)
 
 
@@ -177,5 +167,19 @@ def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) 
         query_ids=rows.query_ids,
         item_ids=rows.item_ids.gather(item),
         name=name,
-        notes=notes,
+        notes=(*_notes(rows), *notes),
     )
+
+
+def _notes(rows: FeatureRows) -> list[str]:
+    """Return what was found, one sentence each."""
+    names = rows.feature_names
+    shown = ", ".join(names if len(names) <= 12 else [*names[:3], "...", names[-1]])
+    notes = [
+        f"{len(rows.query):,} documents in {len(rows.query_ids):,} queries, none twice in one, "
+        f"relevance from {rows.relevance.min():g} to {rows.relevance.max():g}",
+        f"{len(names):,} features: {shown}",
+    ]
+    if rows.group_names:
+        notes.append(f"groups of the documents: {shown_groups(rows.group, rows.group_names)}")
+    return notes

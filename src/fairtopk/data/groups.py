@@ -17,6 +17,14 @@ from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 
 CONDITIONS = ("contains", "equals", "below", "at_least")
+RULE_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "column": ((str,), "text"),
+    "contains": ((str,), "text"),
+    "equals": ((str, int, float, bool), "text, a number or a truth value"),
+    "below": ((int, float), "a number"),
+    "at_least": ((int, float), "a number"),
+    "separator": ((str,), "text"),
+}
 TABLE = Origin("the table of groups")
 
 
@@ -44,6 +52,10 @@ class GroupRule:
         given = [name for name in CONDITIONS if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(f"a group rule takes one condition, got {' and '.join(given)}")
+        for name, value in vars(self).items():
+            kinds, words = RULE_TYPES[name]
+            if value is not None and (type(value) not in kinds):
+                raise InputError(f"{name} of a group rule must be {words}, got {value!r}")
 
     @classmethod
     def from_mapping(cls, rule: Mapping[str, Any]) -> "GroupRule":
@@ -107,6 +119,11 @@ def groups_from(
 def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Origin) -> Groups:
     """Return the groups that `rule` makes of a table, refusing one that tells no item apart."""
     table = as_polars(frame, [item, rule.column], origin)
+    if table[rule.column].dtype.is_nested():
+        raise InputError(
+            f"column {rule.column!r} of {origin.name} holds lists; a group rule needs text, "
+            f"numbers or truth values"
+        )
     labels, named = _labels(table[rule.column], rule, origin)
     labelled = pl.DataFrame({"item": table[item], "label": labels}).unique(maintain_order=True)
     twice = labelled.filter(labelled["item"].is_duplicated())
@@ -125,6 +142,18 @@ def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Orig
             f"value into one group ({shown}); choose a rule that tells items apart"
         )
     return groups
+
+
+def as_rule(groups: Mapping[str, Any] | GroupRule | Groups | None) -> GroupRule | Groups | None:
+    """Return groups as the user gave them, a mapping made into a rule."""
+    if isinstance(groups, Mapping):
+        return GroupRule.from_mapping(groups)
+    if groups is None or isinstance(groups, GroupRule | Groups):
+        return groups
+    raise InputError(
+        f"groups must be a rule such as {{'column': 'genres', 'contains': 'Horror'}}, or made "
+        f"by groups_from, got {groups!r}"
+    )
 
 
 def label_items(
@@ -156,23 +185,28 @@ def label_items(
 def _labels(values: pl.Series, rule: GroupRule, origin: Origin) -> tuple[pl.Series, str | None]:
     if rule.contains is not None:
         _require(values.dtype == pl.String, "text", "contains", values, origin)
-        inside = values.str.split(rule.separator).list.contains(rule.contains)
-        return _two(inside, rule.contains, "other"), rule.contains
+        parts = values.str.split(rule.separator).list.eval(pl.element().str.strip_chars())
+        return _two(parts.list.contains(rule.contains), rule.contains), rule.contains
     if rule.equals is not None:
         name = str(rule.equals)
-        return _two(values.cast(pl.String) == _text(rule.equals, values), name, "other"), name
+        return _two(_as_text(values) == _text(rule.equals, values), name), name
     for bound, is_below in ((rule.below, True), (rule.at_least, False)):
         if bound is not None:
             _require(values.dtype.is_numeric(), "numbers", "a bound", values, origin)
-            low, high = f"{rule.column} < {bound:g}", f"{rule.column} >= {bound:g}"
+            low, high = f"{rule.column} < {bound}", f"{rule.column} >= {bound}"
             known = values.fill_nan(None) if values.dtype.is_float() else values
             return _two(known < bound, low, high), low if is_below else high
-    if values.dtype.is_float():
-        values = values.fill_nan(None)
-    return values.cast(pl.String), None
+    return _as_text(values), None
 
 
-def _two(inside: pl.Series, name: str, rest: str) -> pl.Series:
+def _as_text(values: pl.Series) -> pl.Series:
+    """Return labels as text; NaN and an empty text are null."""
+    known = values.fill_nan(None) if values.dtype.is_float() else values
+    return known.cast(pl.String).replace("", None)
+
+
+def _two(inside: pl.Series, name: str, rest: str | None = None) -> pl.Series:
+    rest = rest or ("other" if name != "other" else "the rest")
     frame = inside.to_frame("inside")
     labels = pl.when("inside").then(pl.lit(name)).when(~pl.col("inside")).then(pl.lit(rest))
     return frame.select(label=labels)["label"]
@@ -202,7 +236,12 @@ def _counts(labels: pl.Series, named: str | None) -> dict[str, int]:
 
 
 def _as_type_of(ids: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return `ids` in the type of `wanted`; an id that has no such form becomes null."""
+    """Return `ids` in the type of `wanted`; an id that does not keep its form becomes null.
+
+    Else "01" and "1", or 1.2 and 1.7, would become one item.
+    """
     if ids.dtype == wanted.dtype:
         return ids
-    return ids.cast(wanted.dtype, strict=False)
+    cast = ids.cast(wanted.dtype, strict=False)
+    back = cast.cast(ids.dtype, strict=False)
+    return cast.to_frame("id").select(pl.when(back.eq_missing(ids)).then("id"))["id"]

@@ -5,9 +5,10 @@ The ratings of user u are the slots ``offsets[u] : offsets[u + 1]`` of `item`, `
 so the same rows always give the same numbers. Items are those that somebody rated.
 """
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,8 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.data.columns import as_polars, number_ids, ratings_array, times_array
-from fairtopk.data.groups import Groups, label_items
+from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
+from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
@@ -65,7 +67,7 @@ class Interactions:
         item: str,
         rating: str | None = None,
         time: str | None = None,
-        groups: Groups | None = None,
+        groups: Mapping[str, Any] | GroupRule | Groups | None = None,
         name: str = "table",
     ) -> "Interactions":
         """Return the interactions of a polars, pandas or Arrow frame, one row per rating.
@@ -76,19 +78,21 @@ class Interactions:
             item: Column of item ids.
             rating: Column of ratings from 0 to 10; left out, every row is a rating of 1.
             time: Column of times: numbers or dates.
-            groups: Labels made by `groups_from`; left out, every item's group is unknown.
+            groups: Labels made by `groups_from` from a table of items, or a rule on a column
+                of this frame; left out, every item's group is unknown.
             name: What to call the data in reports.
 
         Raises:
             InputError: A column is absent, a value missing or out of range, a pair there twice,
                 or the groups fit no item.
         """
-        columns = Columns(user, item, rating, time)
-        return interactions_from(frame, columns, groups=groups, origin=Origin(), name=name)
+        columns, rule = Columns(user, item, rating, time), as_rule(groups)
+        if isinstance(rule, GroupRule):
+            rule = apply_rule(frame, item=item, rule=rule, origin=Origin())
+        return interactions_from(frame, columns, groups=rule, origin=Origin(), name=name)
 
     def __repr__(self) -> str:
-        counts = self.group_counts | {"unknown": self.n_unknown}
-        groups = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+        groups = shown_groups(self.group, self.group_names)
         return (
             f"<Interactions {self.name}: {self.n_users:,} users, {self.n_items:,} items, "
             f"{self.n_ratings:,} ratings; {groups}>"
@@ -112,8 +116,7 @@ class Interactions:
     @property
     def group_counts(self) -> dict[str, int]:
         """Rated items of each group, the named group first; unknown ones are left out."""
-        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
-        return dict(zip(self.group_names, known.tolist(), strict=True))
+        return count_groups(self.group, self.group_names)
 
     @property
     def n_unknown(self) -> int:
@@ -122,15 +125,16 @@ class Interactions:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of everything but `name` and `notes`: equal for equal data."""
-        digest = hashlib.sha256()
-        for array in (self.offsets, self.item, self.rating, self.time, self.group):
-            if array is not None:
-                digest.update(f"{array.dtype.str}{len(array)}".encode())
-                digest.update(np.ascontiguousarray(array).data)
-        for ids in (self.user_ids, self.item_ids, pl.Series(self.group_names, dtype=pl.String)):
-            digest.update("\0".join(ids.cast(pl.String)).encode())
-        return digest.hexdigest()
+        """SHA-256 of everything but `name`, `notes` and `catalogue_counts`."""
+        names = pl.Series(self.group_names, dtype=pl.String)
+        return checksum([self.group], [names, pl.Series([self.ratings_checksum])])
+
+    @cached_property
+    def ratings_checksum(self) -> str:
+        """SHA-256 of the ratings alone: equal whatever the groups are."""
+        kind = pl.Series([str(self.time_type)])
+        arrays = (self.offsets, self.item, self.rating, self.time)
+        return checksum(arrays, [self.user_ids, self.item_ids, kind])
 
     def user_of_slot(self) -> NDArray[np.int32]:
         """Return the user number of each slot, ``[n_ratings]``."""
@@ -141,7 +145,6 @@ class Interactions:
 
         Rows come user by user; those of one user keep the order of the source.
         """
-        labels = pl.Series([*self.group_names, None], dtype=pl.String)
         columns = {
             "user": self.user_ids.gather(self.user_of_slot()),
             "item": self.item_ids.gather(self.item),
@@ -149,9 +152,7 @@ class Interactions:
         }
         if self.time is not None:
             columns["time"] = pl.Series(self.time).cast(self.time_type)
-        last = len(self.group_names)
-        number = np.where(self.group < 0, last, self.group)[self.item]
-        columns["group"] = labels.gather(number)
+        columns["group"] = label_texts(self.group[self.item], self.group_names)
         return pl.DataFrame(columns)
 
 

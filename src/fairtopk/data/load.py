@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, overload
 
 from fairtopk.data.features import Features
-from fairtopk.data.groups import GroupRule, Groups, apply_rule
+from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
 from fairtopk.data.home import data_home
 from fairtopk.data.interactions import Interactions, interactions_from
 from fairtopk.data.known import KNOWN, MOVIELENS, Known
@@ -24,6 +24,7 @@ from fairtopk.errors import InputError
 
 Rule = Mapping[str, Any] | GroupRule | Groups | None
 
+OWN_FILES = ("csv", "parquet", "letor")
 READERS: dict[str, Callable[..., Tables]] = {
     **dict.fromkeys(MOVIELENS, read_movielens),
     "netflix": read_netflix,
@@ -64,7 +65,7 @@ def load(
     """
     if name not in KNOWN:
         raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
-    rule = GroupRule.from_mapping(groups) if isinstance(groups, Mapping) else groups
+    rule = as_rule(groups)
     if name == "synthetic":
         if path is not None or rule is not None:
             raise InputError("synthetic data takes no path and brings its own groups")
@@ -72,7 +73,11 @@ def load(
         return data
     if name == "letor" or "query" in options:
         return read_features(name, path, rule, **options)
-    return grouped(name, read_tables(name, path, **options), rule)
+    data = grouped(name, read_tables(name, path, **options), rule)
+    if path is not None and is_published(KNOWN[name], Path(path)) is False:
+        note = f"{Path(path).name} is not the published {KNOWN[name].file} (its MD5 differs)"
+        data = replace(data, notes=(*data.notes, note))
+    return data
 
 
 def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Interactions:
@@ -92,6 +97,7 @@ def read_tables(name: str, path: str | Path | None = None, **options: Any) -> Ta
     """Return the ratings and the catalogue of a data set, as they are in its files."""
     path = _path(name, path)
     if is_prepared(path):
+        _refuse_options(path, options)
         return read_prepared(path, name=name)
     tables: Tables = _call(READERS[name], name, path, **options)
     return tables
@@ -103,6 +109,7 @@ def read_features(
     """Return the feature data of a LETOR, CSV or Parquet file, or of a prepared folder."""
     path = _path(name, path)
     if is_prepared(path):
+        _refuse_options(path, {key: value for key, value in options.items() if key != "query"})
         return read_prepared_features(path, name=name, groups=rule)
     reader = read_letor if name == "letor" else read_features_file
     features: Features = _call(reader, name, path, groups=rule, **options)
@@ -117,10 +124,20 @@ def is_published(known: Known, path: Path) -> bool | None:
         return hashlib.file_digest(file, "md5").hexdigest() == known.md5
 
 
+def _refuse_options(path: Path, options: Mapping[str, Any]) -> None:
+    if options:
+        raise InputError(
+            f"{path} is prepared and takes no option {next(iter(options))!r}; "
+            f"options were given when it was prepared"
+        )
+
+
 def _path(name: str, path: str | Path | None) -> Path:
     if path is not None:
         return Path(path)
     prepared = data_home() / name
+    if name in OWN_FILES:
+        raise InputError(f"{name} is your own file; give its path")
     if not is_prepared(prepared):
         raise InputError(
             f"no path given for {name}, and it has not been prepared; "
@@ -132,10 +149,6 @@ def _path(name: str, path: str | Path | None) -> Path:
 def _groups(rule: GroupRule | Groups | None, tables: Tables) -> Groups | None:
     if not isinstance(rule, GroupRule):
         return rule
-    if tables.items is None:
-        raise InputError(
-            f"{tables.ratings_origin.name} comes without a table of items to group"
-        )
     return apply_rule(
         tables.items, item=tables.columns.item, rule=rule, origin=tables.items_origin
     )
@@ -166,7 +179,7 @@ def _notes(known: Known, data: Interactions, tables: Tables) -> list[str]:
                 f"or another version"
             )
             warnings.warn(f"{found}: {notes[-1]}", stacklevel=4)
-    if tables.items is not None and tables.items is not tables.ratings:
+    if tables.items is not tables.ratings:
         notes.append(f"{len(tables.items):,} items listed in {tables.items_origin.name}")
     if data.group_names:
         rated = ", ".join(f"{name} {count:,}" for name, count in data.group_counts.items())

@@ -43,6 +43,9 @@ GENRES_100K = (
 # How the layouts write that a film's genres are not known.
 NO_GENRE = ("unknown", "(no genres listed)")
 
+# "(1994)", or the first year of a series: "(2009-2012)", "(2006–2007)", "(2009– )".
+YEAR_IN_TITLE = ".*\\((\\d{4})(?:[-\u2013]\\s*\\d{0,4}\\s*)?\\)"
+
 LINE_100K = r"\d+\t\d+\t\d\t\d+"
 FILM_100K = r"\d+(\|[^|]*){4}(\|[01]){19}"
 LINE_DAT = r"\d+::\d+::[\d.]+::\d+"
@@ -129,7 +132,7 @@ def _films(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
     films = pl.DataFrame(
         rows, schema=["item_id", "title", "genres", "released"], orient="row"
     ).with_columns(
-        pl.col("title").str.extract(r".*\((\d{4})(?:-\d{0,4})?\)").alias("in_title"),
+        pl.col("title").str.extract(YEAR_IN_TITLE).alias("in_title"),
         pl.col("genres").fill_null("").replace(["", *NO_GENRE], [None] * 3),
     )
     released = pl.col("released").str.extract(r"(\d{4})")

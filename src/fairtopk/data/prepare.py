@@ -9,7 +9,13 @@ from typing import Any
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.data.load import grouped, is_published, read_features, read_tables
-from fairtopk.data.prepared import features_frames, ratings_frames, sha256_of, write_prepared
+from fairtopk.data.prepared import (
+    features_frames,
+    ratings_frames,
+    refuse_used,
+    sha256_of,
+    write_prepared,
+)
 from fairtopk.errors import InputError
 
 
@@ -22,14 +28,16 @@ def prepare(
         name: A name of `KNOWN`, other than ``synthetic``.
         source: The published zip, its folder, or your file.
         out: Where to write ``card.json`` and the Parquet files.
-        groups: A rule to check; what it finds goes into the card's notes. The folder keeps all
-            columns of the catalogue, so any other rule can be used on it later.
+        groups: A rule to check; what it finds goes into the card's notes. For ratings, the
+            folder keeps all columns of the catalogue, so any other rule can be used on it
+            later; for features it keeps the labels.
         **options: What the reader of that name takes, see `load`.
     """
     if name not in KNOWN:
         raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
     if name == "synthetic":
         raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
+    refuse_used(out)
     known = KNOWN[name]
     if name == "letor" or "query" in options:
         features = read_features(name, source, groups, **options)
@@ -49,12 +57,19 @@ def prepare(
         "home": known.home,
         "prepared": datetime.now(UTC).isoformat(timespec="seconds"),
         "source": {"name": source.name, "sha256": _checksum(source)},
-        "options": {key: str(value) for key, value in options.items()},
+        "options": {key: _shown(value) for key, value in options.items()},
         "groups": asdict(groups) if groups is not None else None,
         "notes": notes,
         **about,
     }
     return write_prepared(frames, out, card=card)
+
+
+def _shown(value: Any) -> Any:
+    """Return an option as the card holds it: a file by its name and checksum."""
+    if isinstance(value, Path):
+        return {"name": value.name, "sha256": _checksum(value)}
+    return value
 
 
 def _checksum(source: Path) -> str:

@@ -40,8 +40,7 @@ def write_prepared(
     Returns:
         The card, completed with the checksum of each file.
     """
-    if out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} exists and is not empty; choose another folder")
+    refuse_used(out)
     with replacing(out) as folder:
         folder.mkdir()
         for name, frame in frames.items():
@@ -49,6 +48,12 @@ def write_prepared(
         card = card | {"files": {name: sha256_of(folder / name) for name in frames}}
         (folder / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
     return card
+
+
+def refuse_used(out: Path) -> None:
+    """Refuse a path that is a file, or a folder with something in it."""
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise InputError(f"{out} exists and is not empty; choose another folder")
 
 
 def read_card(folder: Path, name: str) -> dict[str, Any]:
@@ -75,12 +80,13 @@ def read_prepared(path: Path, *, name: str) -> Tables:
     card = read_card(path, name)
     if RATINGS not in card["files"]:
         raise InputError(f"{path} holds features, not ratings")
-    items = pl.read_parquet(path / ITEMS) if ITEMS in card["files"] else None
+    ratings = pl.read_parquet(path / RATINGS)
+    apart = ITEMS in card["files"]
     return Tables(
-        ratings=pl.read_parquet(path / RATINGS),
-        items=items,
+        ratings=ratings,
+        items=pl.read_parquet(path / ITEMS) if apart else ratings,
         ratings_origin=Origin(f"{name}/{RATINGS}"),
-        items_origin=Origin(f"{name}/{ITEMS}"),
+        items_origin=Origin(f"{name}/{ITEMS if apart else RATINGS}"),
         columns=Columns(**card["columns"]),
         rating_range=tuple(card["rating_range"]),
     )
@@ -110,7 +116,7 @@ def read_prepared_features(
 def ratings_frames(tables: Tables) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
     """Return what a prepared folder of ratings holds: its frames, and its part of the card."""
     frames = {RATINGS: tables.ratings}
-    if tables.items is not None:
+    if tables.items is not tables.ratings:
         frames[ITEMS] = tables.items
     about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
     return frames, about

@@ -117,7 +117,7 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     Example:
         >>> make_synthetic(SyntheticShape(50, 100, 2_000), bias=0.5, seed=1).data
         <Interactions synthetic-50x100-bias-0.5-seed-1: 50 users, 100 items, 2,000 ratings;
-        a 15, b 85, unknown 0>
+        a 15, b 85, (unknown) 0>
     """
     if not 0 <= bias <= LARGEST_BIAS:
         raise InputError(f"bias must lie between 0 and {LARGEST_BIAS:g}, got {bias:g}")

@@ -17,10 +17,13 @@ PUBLISHED = Columns("user_id", "item_id", "rating", "timestamp")
 
 @dataclass(frozen=True)
 class Tables:
-    """What a source holds, and where each part came from."""
+    """What a source holds, and where each part came from.
+
+    A source without a catalogue has its ratings in the place of `items`.
+    """
 
     ratings: pl.DataFrame
-    items: pl.DataFrame | None
+    items: pl.DataFrame
     ratings_origin: Origin
     items_origin: Origin
     columns: Columns = PUBLISHED

@@ -7,15 +7,25 @@ by line, to find out what is wrong and where.
 import csv
 import io
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 
+from fairtopk.data.columns import first_line
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 
-# Type of each column; None lets polars find out.
+# Type of each column; None finds out from all of its values.
 Schema = Mapping[str, type[pl.DataType] | None]
+
+SAMPLE = 100  # values that tell whether a whole column is worth converting
+ISO_TIMES = (
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M:%S%.fZ",
+)
 
 
 def read_delimited(
@@ -27,7 +37,8 @@ def read_delimited(
         InputError: The text is not UTF-8, or a line has other fields than declared.
     """
     names = list(schema)
-    declared = {name: dtype for name, dtype in schema.items() if dtype is not None}
+    # Polars would guess a type from the first rows and fail on the rest.
+    declared = {name: dtype or pl.String for name, dtype in schema.items()}
     try:
         frame = pl.read_csv(
             source,
@@ -37,15 +48,39 @@ def read_delimited(
             new_columns=None if header else names,
             schema_overrides=declared,
             null_values=[""],
-            try_parse_dates=True,
+            infer_schema=False,
         )
     except pl.exceptions.PolarsError as error:
         _explain(source, schema, separator=separator, header=header, origin=origin)
-        reason = str(error).split("\n", 1)[0]
-        raise InputError(f"{origin.name} cannot be read as a table: {reason}") from error
+        raise InputError(
+            f"{origin.name} cannot be read as a table: {first_line(error)}"
+        ) from error
     if len(frame) == 0:
         raise InputError(f"{origin.name} is empty: it has a header but no rows")
-    return frame.select(names)
+    found = [name for name, dtype in schema.items() if dtype is None]
+    return frame.select(names).with_columns(natural(frame[name]) for name in found)
+
+
+def natural(values: pl.Series) -> pl.Series:
+    """Return a column of text as integers, numbers, dates or times, if all of it is that."""
+    kinds = [
+        partial(pl.Series.cast, dtype=dtype, strict=False) for dtype in (pl.Int64, pl.Float64)
+    ]
+    for form in ISO_TIMES:
+        dtype = pl.Date if form == ISO_TIMES[0] else pl.Datetime
+        kinds.append(partial(_as_time, dtype=dtype, form=form))
+    for convert in kinds:
+        for part in (values.head(SAMPLE), values):
+            converted = convert(part)
+            if converted.null_count() > part.null_count():
+                break
+        else:
+            return converted
+    return values
+
+
+def _as_time(values: pl.Series, dtype: type[pl.DataType], form: str) -> pl.Series:
+    return values.str.strptime(dtype, form, strict=False)  # type: ignore[arg-type]
 
 
 def header_of(source: bytes | Path, separator: str, origin: Origin) -> list[str]:

@@ -16,17 +16,23 @@ from fairtopk.errors import InputError
 console = Console()
 errors = Console(stderr=True)
 
+STOPPED = 130  # the exit code of a program that Ctrl-C ended
+
 
 def run(app: typer.Typer) -> None:
     """Run the command line and end the process: 0 if all went well, 2 if the input was wrong.
 
-    A traceback is shown only with ``--debug``, as the first option or anywhere after it.
+    A traceback is shown only with ``--debug``, which may stand anywhere.
     """
-    debug = "--debug" in sys.argv[1:]
+    words = [word for word in sys.argv[1:] if word != "--debug"]
+    debug = len(words) < len(sys.argv) - 1
     try:
-        sys.exit(app(standalone_mode=False) or 0)
+        code = app(words, standalone_mode=False) or 0
+        if code == STOPPED:  # typer's answer to Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
-        _end("stopped", 130, debug=debug)
+        _end("stopped", STOPPED, debug=debug)
     except InputError as error:
         _end(str(error), 2, debug=debug)
     except TyperException as error:

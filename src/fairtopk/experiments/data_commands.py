@@ -1,5 +1,6 @@
 """`fairtopk data`: which data sets there are, and how to bring one in."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -7,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.console import byte_progress, console, table
+from fairtopk.experiments.console import byte_progress, console
 
 data_app = typer.Typer(
     help="List the known data sets and prepare one for use.", rich_markup_mode=None
@@ -42,6 +43,9 @@ def prepare_data(
     user: Annotated[str | None, Option(help="csv, parquet: column of users")] = None,
     item: Annotated[str | None, Option(help="csv, parquet: column of items")] = None,
     rating: Annotated[str | None, Option(help="csv, parquet: column of ratings")] = None,
+    implicit: Annotated[
+        bool, Option("--implicit", help="csv, parquet: no ratings; every row counts as 1")
+    ] = False,
     time: Annotated[str | None, Option(help="csv, parquet: column of times")] = None,
     items: Annotated[Path | None, Option(help="csv, parquet: file with a row per item")] = None,
     query: Annotated[str | None, Option(help="csv, parquet of features: queries")] = None,
@@ -64,6 +68,7 @@ def prepare_data(
     from fairtopk.data.groups import GroupRule
     from fairtopk.data.home import data_home
     from fairtopk.data.prepare import prepare
+    from fairtopk.data.prepared import refuse_used
 
     reading = {
         "user": user, "item": item, "rating": rating, "time": time, "items": items,
@@ -73,20 +78,26 @@ def prepare_data(
     options: dict[str, Any] = {
         key: value for key, value in reading.items() if value is not None
     }
+    if implicit:
+        options["rating"] = None
+    if separator == "\\t":  # as a shell hands it over
+        options["separator"] = "\t"
     conditions = {"contains": contains, "equals": equals, "below": below, "at_least": at_least}
     given = {key: value for key, value in conditions.items() if value is not None}
     if given and column is None:
         raise InputError(f"--{next(iter(given)).replace('_', '-')} needs --column")
     rule = GroupRule.from_mapping({"column": column, **given}) if column is not None else None
-    file = source if source is not None else fetch(name, accept_licence=accept_licence)
     target = out if out is not None else data_home() / name
-    card = prepare(name, file, target, groups=rule, **options)
+    refuse_used(target)
+    file = source if source is not None else fetch(name, accept_licence=accept_licence)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the card's notes say the same
+        card = prepare(name, file, target, groups=rule, **options)
     for note in card["notes"]:
         console.print(f"- {note}", markup=False, highlight=False, soft_wrap=True)
-    shown = table(f"{card['title']} in {target}", "file", "SHA-256")
+    console.print(f"{card['title']} is in {target}:", highlight=False, soft_wrap=True)
     for written, checksum in card["files"].items():
-        shown.add_row(written, checksum)
-    console.print(shown)
+        console.print(f"  {checksum}  {written}", highlight=False, soft_wrap=True)
 
 
 def fetch(name: str, *, accept_licence: bool) -> Path:
@@ -98,6 +109,8 @@ def fetch(name: str, *, accept_licence: bool) -> Path:
     if name not in KNOWN:
         raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
     known = KNOWN[name]
+    if name == "synthetic":
+        raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
     if known.url is None:
         raise InputError(f"{name} cannot be downloaded ({known.home}); pass it with --from")
     if not acknowledged(name, data_home()):

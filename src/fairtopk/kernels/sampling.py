@@ -101,6 +101,42 @@ def evaluation_lists(
 
 
 @compiled
+def group_lists(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    size: int,
+    key: tuple[int, int],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return `size` items of each group for each user, drawn without replacement.
+
+    Args:
+        users: For whom, ``[Q]``.
+        offsets: CSR offsets of the groups.
+        item: The items of each group.
+        size: How many of each group; a smaller group has padding.
+        key: Seed and round (epoch) of the random streams.
+
+    Returns:
+        Items ``[Q, G * size]`` (0 on padding) and their groups (-1 on padding).
+    """
+    n_groups = len(offsets) - 1
+    lists = np.zeros((len(users), n_groups * size), np.int32)
+    label = np.full((len(users), n_groups * size), -1, np.int32)
+    slots = np.empty(size, np.int64)
+    for row in range(len(users)):
+        # The complement of the user keeps this stream apart from that of the user's list.
+        state = stream(key[0], key[1], -1 - users[row])
+        for group in range(n_groups):
+            start, stop = offsets[group], offsets[group + 1]
+            state = draw_slots(start, stop, state, slots)
+            for place in range(min(size, stop - start)):
+                lists[row, group * size + place] = item[slots[place]]
+                label[row, group * size + place] = group
+    return lists, label
+
+
+@compiled
 def draw_slots(start: int, stop: int, state: np.uint64, out: NDArray[np.int64]) -> np.uint64:
     """Fill `out` with distinct slots of ``[start, stop)``, all of them if they are too few.
 

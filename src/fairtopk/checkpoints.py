@@ -1,0 +1,83 @@
+"""Saving a run so that a kill at any moment leaves something to go on from.
+
+A checkpoint is a pair of files that carry one step number: the model to serve and the state to
+go on from. Before a new pair takes their names, the old pair is set aside under other names; on
+loading, the newest pair with one number is taken. Files are safetensors: nothing is unpickled.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fairtopk.data.files import replacing
+from fairtopk.errors import InputError
+
+MODEL, STATE = "model.safetensors", "state.safetensors"
+BEFORE = "before-"  # how the pair before the last is called
+FORMAT = "fairtopk checkpoint 1"
+
+
+class Saved(NamedTuple):
+    """One file's tensors and what is said about them."""
+
+    tensors: dict[str, Tensor]
+    about: dict[str, Any]
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Write tensors with a description, all or nothing."""
+    whole = {name: value.detach().contiguous() for name, value in tensors.items()}
+    with replacing(path) as temporary:
+        save_file(whole, temporary, {"format": FORMAT, "about": json.dumps(about)})
+
+
+def load_tensors(path: Path) -> Saved:
+    """Return what `save_tensors` wrote, refusing a damaged or foreign file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            said = file.metadata() or {}
+            if said.get("format") != FORMAT:
+                raise InputError(f"{path} was not written by this version of fairtopk")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise InputError(f"{path} is damaged or no checkpoint ({reason})") from error
+    return Saved(tensors, json.loads(said["about"]))
+
+
+def save_pair(folder: Path, model: Saved, state: Saved) -> None:
+    """Write a checkpoint; both descriptions carry the same ``step``."""
+    for name, saved in ((MODEL, model), (STATE, state)):
+        save_tensors(folder / f"new-{name}", *saved)
+    for prefix, moved in (("", BEFORE), ("new-", "")):
+        for name in (MODEL, STATE):
+            if (folder / f"{prefix}{name}").exists():
+                (folder / f"{prefix}{name}").replace(folder / f"{moved}{name}")
+
+
+def load_pair(folder: Path) -> tuple[Saved, Saved]:
+    """Return the newest checkpoint, model and state, whose two files belong together."""
+    found: dict[str, list[Saved]] = {MODEL: [], STATE: []}
+    faults = []
+    for prefix in ("new-", "", BEFORE):
+        for name, kept in found.items():
+            path = folder / f"{prefix}{name}"
+            if path.exists():
+                try:
+                    kept.append(load_tensors(path))
+                except InputError as error:
+                    faults.append(str(error))
+    pairs = [
+        (model, state)
+        for model in found[MODEL]
+        for state in found[STATE]
+        if model.about["step"] == state.about["step"]
+    ]
+    if not pairs:
+        reason = faults[0] if faults else "none was written yet"
+        raise InputError(f"{folder} holds no checkpoint to go on from: {reason}")
+    return max(pairs, key=lambda pair: int(pair[0].about["step"]))

@@ -1,0 +1,1 @@
+"""Stochastic gradients with respect to scores, with the state that they keep."""

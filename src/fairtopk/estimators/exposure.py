@@ -1,0 +1,98 @@
+"""Exposure disparity between groups, estimated from sampled lists.
+
+Paper: penalty Eq. 7 (whole list) and Eq. 11 (top K), averages Eq. 21, gradient Eq. 22; for any
+number of groups, the sum over pairs of groups that a list has.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.batches import Batch
+from fairtopk.estimators.base import Estimate, Selection
+from fairtopk.estimators.state import LogMovingAverage
+from fairtopk.functional.groups import group_weights, pair_penalty
+
+
+class ExposureDisparity(nn.Module):
+    """Estimate the penalty U and its gradient with respect to scores.
+
+    With u_g the mean of psi exp(h) over group g, u_q the mean of exp(h) over the list and n the
+    length of the list, group g has mean exposure E_g = u_g / (n u_q), and the penalty is
+    1/2 sum_{g<h} (E_g - E_h)^2.
+
+    Args:
+        n_queries: Rows of the per-query tables (N).
+        n_groups: Number of groups (G).
+        gamma: Weight of a fresh batch in each average (gamma_1 = gamma_2 = gamma_3; were they
+            unequal, a common drift of all scores would look like a gap). 1 forgets the past
+            and gives the plain mini-batch gradient.
+        start: What the averages are before a first visit; NaN takes the first value whole.
+    """
+
+    def __init__(
+        self, n_queries: int, n_groups: int, *, gamma: float, start: float = math.nan
+    ) -> None:
+        super().__init__()
+        self.n_groups = n_groups
+        log_start = math.log(start) if start > 0 else (-math.inf if start == 0 else math.nan)
+        self.log_u_g = LogMovingAverage(n_queries * n_groups, gamma=gamma, start=log_start)
+        self.log_u_q = LogMovingAverage(n_queries, gamma=gamma, start=log_start)
+
+    def forward(
+        self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
+    ) -> tuple[Estimate, Tensor]:
+        """Take one step.
+
+        Args:
+            scores: Model scores, finite also on padding, ``[Q, L]``.
+            batch: The lists.
+            selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
+            cost: Weight of each list's penalty, C, ``[Q]``.
+
+        Returns:
+            The weighted penalty, and the signed gap of each list, ``[Q]``: exposure of group 0
+            less the mean of the other groups present, NaN where there is no such pair.
+        """
+        of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
+        present = of_group.sum(-1) > 0
+        # A list with fewer than two groups has no disparity, and must not touch the averages.
+        present &= (present.sum(-1) > 1)[:, None]
+        some = present.any(-1)
+        share = batch.weight * batch.mask
+        share = share / share.sum(-1, keepdim=True)
+        length = batch.mask.sum(-1, keepdim=True)
+
+        # Eq. 21, kept as logarithms because exp(score) overflows.
+        rows = batch.query[:, None] * self.n_groups
+        rows = rows + torch.arange(self.n_groups, device=scores.device)
+        selected = scores + selection.log_psi
+        fresh = (selected[:, None, :] + of_group.log()).logsumexp(-1)
+        log_g = self.log_u_g.update(rows, fresh, where=present)
+        log_q = self.log_u_q.update(
+            batch.query, (scores + share.log()).logsumexp(-1), where=some
+        )
+        # A mean exposure is at most 1; a stale average could claim more.
+        exposure = ((log_g - log_q[:, None]).exp() / length).clamp(max=1)
+        exposure = torch.where(present, exposure, 0)
+        penalty, pull = pair_penalty(exposure, present)
+
+        # Eq. 22 at the new averages (the paper reads the old), for any number of groups.
+        cost = cost / len(scores)
+        pull = pull * cost[:, None]
+        toward = torch.einsum("qg,qgl->ql", pull, of_group) / length
+        counted = (batch.weight > 0) & some[:, None]
+        ratio = (scores - log_q[:, None]).exp().masked_fill(~counted, 0)
+        through = ratio * selection.slope * toward
+        grad = ratio * (
+            selection.psi * toward - share * (pull * exposure).sum(-1, keepdim=True)
+        )
+        grad += through - selection.lam_slope * through.sum(-1, keepdim=True)
+        return Estimate(value=(penalty * cost).sum(), grad=grad), _signed_gap(exposure, present)
+
+
+def _signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
+    """Return the exposure of group 0 less the mean of the others present, ``[Q]``."""
+    others = exposure[:, 1:].sum(-1) / present[:, 1:].sum(-1)
+    return torch.where(present[:, 0], exposure[:, 0] - others, math.nan)

@@ -1,0 +1,164 @@
+"""A method's whole objective: ranking loss plus C times exposure penalty (Eq. 14).
+
+Both parts are averaged over queries. One call is lines 4 to 10 of Algorithm 1: it updates every
+average and returns the objective's value and gradient with respect to scores.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.batches import Batch
+from fairtopk.estimators.base import Estimate, Selection, select_all
+from fairtopk.estimators.exposure import ExposureDisparity
+from fairtopk.estimators.listnet import ListNet
+from fairtopk.estimators.methods import Method
+from fairtopk.estimators.ndcg import NdcgSurrogate
+from fairtopk.estimators.rank_exposure import RankExposureDisparity
+from fairtopk.estimators.settings import ObjectiveSettings
+from fairtopk.estimators.threshold import Cut, ExactThreshold, TrackedThreshold
+from fairtopk.functional.surrogates import log_select, select
+
+SMALLEST_SPREAD = 1e-6
+
+
+class Objective(nn.Module):
+    """The objective of a method.
+
+    Args:
+        method: Its parts.
+        settings: Its hyper-parameters.
+        n_queries: Rows of the per-query tables (N).
+        n_pairs: Rows of the table of surrogate ranks.
+        n_groups: Number of groups (G).
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        settings: ObjectiveSettings,
+        *,
+        n_queries: int,
+        n_pairs: int,
+        n_groups: int,
+    ) -> None:
+        super().__init__()
+        self.method, self.settings = method, settings
+        start = 0.0 if settings.start == "zero" else torch.nan
+        self.ranking = (
+            ListNet()
+            if method.ranking == "listnet"
+            else NdcgSurrogate(
+                n_pairs, gamma_0=settings.gamma_0, margin=settings.margin, start=start
+            )
+        )
+        top = method.selects or method.fairness == "top"
+        self.thresholds = nn.ModuleList(
+            _threshold(settings, k, n_queries, start) for k in settings.ks if top
+        )
+        gamma = settings.gamma_u if method.averages and settings.gamma_u else method.gamma_u
+        n_penalties = {"none": 0, "list": 1, "top": len(settings.ks)}[method.fairness]
+        self.fairness = nn.ModuleList(
+            RankExposureDisparity(n_groups, margin=settings.margin)
+            if settings.exposure == "rank"
+            else ExposureDisparity(n_queries, n_groups, gamma=gamma, start=start)
+            for _ in range(n_penalties)
+        )
+        self.last: dict[str, Tensor] = {}
+
+    def forward(self, scores: Tensor, batch: Batch) -> Estimate:
+        """Return the objective on a batch; `scores` carry no graph, ``[Q, L]``."""
+        settings = self.settings
+        valid = batch.weight > 0
+        scores = scores.masked_fill(~valid, 0)
+        spread = list_spread(scores, batch.mask)
+        cuts: list[Cut] = [threshold(scores, batch) for threshold in self.thresholds]
+        everything = select_all(scores)
+
+        alpha = torch.full_like(spread, settings.alpha)
+        selection = self._select(scores, cuts[-1], alpha) if self.method.selects else everything
+        ranking = self.ranking(scores, batch, selection)
+
+        beta = settings.beta / (
+            spread if settings.beta_of == "spread" else torch.ones_like(spread)
+        )
+        selections = [everything] * len(self.fairness)
+        if self.method.fairness == "top":
+            selections = [self._select(scores, cut, beta) for cut in cuts]
+        cost = self._cost(batch) / max(len(self.fairness), 1)
+        value, grad = ranking
+        fair_value, fair_grad = torch.zeros_like(value), torch.zeros_like(grad)
+        gap = torch.full_like(spread, torch.nan)
+        for part, chosen in zip(self.fairness, selections, strict=True):
+            penalty, gap = part(scores, batch, chosen, cost)
+            fair_value, fair_grad = fair_value + penalty.value, fair_grad + penalty.grad
+        if settings.anchor and self.fairness:
+            anchor = anchor_spread(scores, batch.mask, spread)
+            fair_value = fair_value + settings.anchor * anchor.value
+            fair_grad = fair_grad + settings.anchor * anchor.grad
+        self.last = {
+            "ranking": value,
+            "penalty": fair_value,
+            "ranking_norm": grad.norm(),
+            "penalty_norm": fair_grad.norm(),
+            "gap_signed": gap.nanmean(),
+            "without_gap": gap.isnan().float().mean(),
+            "spread": spread.mean(),
+        }
+        if cuts:
+            off = (cuts[-1].lam - cuts[-1].exact).abs() / spread
+            self.last["threshold_error"] = off[cuts[-1].exact.isfinite()].mean()
+        return Estimate(value + fair_value, (grad + fair_grad).masked_fill(~valid, 0))
+
+    def report(self) -> dict[str, float]:
+        """Return the parts of the last call: ranking, penalty, their gradients' norms, ..."""
+        return {name: float(part) for name, part in self.last.items()}
+
+    def _cost(self, batch: Batch) -> Tensor:
+        """Return C for each list, ``[Q]``; `c_relative` is C / n^2."""
+        length = batch.mask.sum(-1).to(batch.weight.dtype)
+        if self.settings.c_relative is not None:
+            return self.settings.c_relative * length**2
+        return torch.full_like(length, self.settings.c or 0.0)
+
+    def _select(self, scores: Tensor, cut: Cut, sharpness: Tensor) -> Selection:
+        psi, slope = select(scores, cut.lam, sharpness)
+        mode = self.settings.gradient
+        return Selection(
+            psi=psi,
+            log_psi=log_select(scores, cut.lam, sharpness),
+            slope=slope if mode != "frozen" else torch.zeros_like(slope),
+            lam_slope=cut.lam_slope if mode == "full" else torch.zeros_like(slope),
+        )
+
+
+def list_spread(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the population standard deviation of each list's scores, ``[Q]``."""
+    n = mask.sum(-1)
+    mean = (scores * mask).sum(-1) / n
+    variance = (((scores - mean[:, None]) * mask) ** 2).sum(-1) / n
+    return variance.sqrt().clamp(min=SMALLEST_SPREAD)
+
+
+def anchor_spread(scores: Tensor, mask: Tensor, spread: Tensor) -> Estimate:
+    """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
+    n = mask.sum(-1, keepdim=True)
+    centred = (scores - (scores * mask).sum(-1, keepdim=True) / n) * mask
+    pull = (spread - 1)[:, None] / (n * spread[:, None])
+    value = ((spread - 1) ** 2).mean() / 2
+    return Estimate(value, pull * centred / len(scores))
+
+
+def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:
+    exact = ExactThreshold(k, of_catalogue=settings.k_of == "catalogue")
+    if settings.threshold == "exact":
+        return exact
+    return TrackedThreshold(
+        exact,
+        n_queries,
+        eta_0=settings.eta_0,
+        gamma_4=settings.gamma_4,
+        tau_1=settings.tau_1,
+        tau_2=settings.tau_2,
+        epsilon=settings.epsilon,
+        start=start,
+    )

@@ -1,0 +1,60 @@
+"""Disparity of exposure by position, smoothed: the experimental ``exposure = "rank"``.
+
+Item i has exposure x_i = 1 / log2(1 + n g_i), where n g_i is the smoothed rank of
+`functional.hinge`; group g has E_g, the mean of psi_i x_i over its items. Softmax exposure
+shrinks when scores get flatter; this one hardly does, but then nothing holds the scale of
+scores, so that it needs the anchor 1/2 (spread - 1)^2 beside it.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.batches import Batch
+from fairtopk.estimators.base import Estimate, Selection
+from fairtopk.functional.groups import group_weights, pair_penalty
+from fairtopk.functional.hinge import mean_squared_hinge
+from fairtopk.functional.ndcg import ndcg_slope, ndcg_term
+
+
+class RankExposureDisparity(nn.Module):
+    """Estimate the penalty on discount exposure and its gradient; it remembers nothing.
+
+    Args:
+        n_groups: Number of groups (G).
+        margin: The hinge's c.
+    """
+
+    def __init__(self, n_groups: int, *, margin: float = 1.0) -> None:
+        super().__init__()
+        self.n_groups = n_groups
+        self.margin = margin
+
+    def forward(
+        self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
+    ) -> tuple[Estimate, Tensor]:
+        """Return the weighted penalty and each list's signed gap; see `ExposureDisparity`."""
+        of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
+        present = of_group.sum(-1) > 0
+        present &= (present.sum(-1) > 1)[:, None]
+        share = batch.weight * batch.mask
+        share = share / share.sum(-1, keepdim=True)
+        length = batch.mask.sum(-1, keepdim=True)
+        with torch.enable_grad():
+            leaf = scores.detach().requires_grad_()
+            mean_hinge = mean_squared_hinge(
+                leaf, share, rows=scores.shape[1], margin=self.margin
+            )
+        fresh = mean_hinge.detach()
+        discount = -ndcg_term(fresh, torch.ones_like(fresh), length)
+        exposure = torch.einsum("qgl,ql->qg", of_group, selection.psi * discount)
+        penalty, pull = pair_penalty(exposure, present)
+
+        cost = cost / len(scores)
+        toward = torch.einsum("qg,qgl->ql", pull * cost[:, None], of_group)
+        upstream = -ndcg_slope(fresh, selection.psi * toward, length)
+        (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
+        through = selection.slope * toward * discount
+        grad += through - selection.lam_slope * through.sum(-1, keepdim=True)
+        others = torch.where(present, exposure, 0)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
+        gap = torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
+        return Estimate(value=(penalty * cost).sum(), grad=grad), gap

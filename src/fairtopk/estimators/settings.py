@@ -1,0 +1,77 @@
+"""Hyper-parameters of the objectives, named as in the paper, and presets of their values."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+UnitInterval = Annotated[float, Field(gt=0, le=1)]
+
+
+class ObjectiveSettings(BaseModel, frozen=True, extra="forbid"):
+    """What an objective needs to know beside the method's name."""
+
+    k: PositiveInt | tuple[PositiveInt, ...] = 50  # K: positions of the top; several: averaged
+    k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
+    c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
+    c_relative: NonNegativeFloat | None = None  # C / n^2, which carries over between lengths
+
+    gamma_0: UnitInterval = 0.3  # averages of the surrogate ranks u_{q,i}
+    gamma_u: UnitInterval | None = (
+        None  # averages u_{q,a}, u_{q,b}, u_q; None: the method's own
+    )
+    margin: PositiveFloat = 1.0  # c of the squared hinge
+    start: Literal["first", "zero"] = "first"  # where averages begin
+
+    alpha: PositiveFloat = 2.0  # sharpness of psi in the ranking part (K-SONG's)
+    beta: PositiveFloat = 10.0  # sharpness of psi in the fairness part
+    beta_of: Literal["spread", "score"] = "spread"  # beta / (spread of the list), or as it is
+    gradient: Literal["frozen", "psi", "full"] = (
+        "frozen"  # through nothing, psi, psi and lambda
+    )
+
+    threshold: Literal["exact", "tracked"] = "exact"  # lambda: by selection, or Algorithm 1
+    eta_0: PositiveFloat = 0.01  # step of the tracked lambda
+    gamma_4: UnitInterval = 0.9  # averages of its derivatives
+    tau_1: PositiveFloat = 0.001  # its smoothing
+    tau_2: NonNegativeFloat = 1e-4  # its quadratic term
+    epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.25  # added to K
+
+    exposure: Literal["softmax", "rank"] = "softmax"  # "rank" is experimental
+    anchor: NonNegativeFloat = 0.0  # weight of 1/2 (spread - 1)^2, which "rank" needs
+
+    @model_validator(mode="after")
+    def _one_weight(self) -> "ObjectiveSettings":
+        if self.c is not None and self.c_relative is not None:
+            raise ValueError("give c or c_relative, not both")
+        return self
+
+    @property
+    def ks(self) -> tuple[int, ...]:
+        """Every K, rising."""
+        return tuple(sorted(self.k)) if isinstance(self.k, tuple) else (self.k,)
+
+
+# A preset is a row of values; what it leaves out keeps its default.
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    # Algorithm 1 as written, save that averages are read new and start at the first value.
+    "paper": {"threshold": "tracked", "beta": 2.0, "beta_of": "score", "gamma_u": 0.2},
+    # What the authors' code sets; its swapped labels and 1e-10 denominators are not copied.
+    "released": {
+        "threshold": "tracked",
+        "k_of": "catalogue",
+        "epsilon": 0.0,
+        "start": "zero",
+        "beta": 2.0,
+        "beta_of": "score",
+        "gamma_0": 0.1,
+        "gamma_u": 0.5,
+    },
+}

@@ -1,0 +1,151 @@
+"""From a config to the parts of a run: data, lists, model, objectives, optimizers."""
+
+import hashlib
+import json
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fairtopk.batches import ListSampler
+from fairtopk.data.interactions import Interactions
+from fairtopk.data.load import load
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import METHODS
+from fairtopk.estimators.objective import Objective
+from fairtopk.estimators.settings import ObjectiveSettings
+from fairtopk.experiments.config import Config, DataConfig, MethodConfig, TrainingConfig
+from fairtopk.lists import Lists, split, split_random
+from fairtopk.scorers.mf import MatrixFactorization
+from fairtopk.scorers.neumf import NeuMF
+from fairtopk.training import Phase, key_of
+
+# What the random parts of a run are keyed by, beside its seed.
+START, RESTART = 1, 2
+
+
+def build_lists(config: DataConfig, *, seed: int) -> Lists:
+    """Return the data of a config, loaded and split."""
+    data = load(config.source, config.path, groups=config.groups, **config.options)
+    if not isinstance(data, Interactions):
+        raise InputError(
+            f"{config.source} holds features; training on them is not supported yet"
+        )
+    sizes = {"test": config.test, "validation": config.validation}
+    if config.split == "random":
+        return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
+    return split(data, **sizes, min_ratings=config.min_ratings)
+
+
+def build_scorer(config: Config, data: Interactions) -> nn.Module:
+    """Return the model of a config, at its random start."""
+    model = config.model
+    generator = torch.Generator().manual_seed(key_of(config.seed, START))
+    if model.name == "mf":
+        return MatrixFactorization(
+            data.n_users, data.n_items, width=model.width, generator=generator
+        )
+    return NeuMF(
+        data.n_users,
+        data.n_items,
+        width=model.width,
+        hidden=model.hidden,
+        dropout=model.dropout,
+        generator=generator,
+    )
+
+
+def build_sampler(config: Config, lists: Lists) -> ListSampler:
+    """Return what draws the training lists of a config."""
+    method = METHODS[config.method.name]
+    return ListSampler(
+        lists,
+        config.training.lists,
+        seed=config.seed,
+        ideal_k=max(config.method.ks) if method.selects else None,
+        corrected=config.training.corrected,
+    )
+
+
+def build_phases(config: Config, scorer: nn.Module, sampler: ListSampler) -> list[Phase]:
+    """Return warm-up and fine-tuning."""
+    training = config.training
+
+    def restart() -> None:
+        if training.restart_last_layer and training.warmup_epochs:
+            generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
+            scorer.restart_last_layer(generator)  # type: ignore[operator]
+
+    return [
+        Phase(
+            name="warm-up",
+            objective=build_objective(MethodConfig(name="listnet"), sampler),
+            optimizer=_optimizer(training, scorer),
+            epochs=training.warmup_epochs,
+            rate=lambda epoch: training.warmup_rate,
+        ),
+        Phase(
+            name="fine-tuning",
+            objective=build_objective(config.method, sampler),
+            optimizer=_optimizer(training, scorer),
+            epochs=training.epochs,
+            rate=_schedule(training),
+            before=restart,
+        ),
+    ]
+
+
+def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective:
+    """Return the objective of a method for lists that `sampler` draws."""
+    method = METHODS[config.name]
+    if method.fairness != "none" and sampler.n_groups < 2:
+        raise InputError(
+            f"{config.name} needs items in at least two groups; give data.groups a rule"
+        )
+    return Objective(
+        method,
+        ObjectiveSettings(**config.model_dump(include=set(ObjectiveSettings.model_fields))),
+        n_queries=len(sampler.n_relevant),
+        n_pairs=len(sampler.train.item) if method.ranking == "ndcg" else 0,
+        n_groups=sampler.n_groups,
+    )
+
+
+def warmup_key(config: Config, lists: Lists) -> str:
+    """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
+    training = config.training
+    parts = {
+        "data": lists.data.checksum,
+        "split": lists.rule,
+        "model": config.model.model_dump(),
+        "seed": config.seed,
+        "training": training.model_dump(
+            include={"warmup_epochs", "warmup_rate", "optimizer", "gamma_5", "weight_decay",
+                     "batch_size", "lists", "corrected"}
+        ),
+    }  # fmt: skip
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:
+    if training.optimizer == "adam":
+        return torch.optim.Adam(
+            scorer.parameters(), weight_decay=training.weight_decay, fused=True
+        )
+    # Lines 11 and 12 of Algorithm 1: z <- (1 - gamma_5) z + gamma_5 G; w <- w - eta_1 z.
+    keep = 1 - training.gamma_5
+    return torch.optim.SGD(
+        scorer.parameters(),
+        momentum=keep,
+        dampening=keep,
+        weight_decay=training.weight_decay,
+    )
+
+
+def _schedule(training: TrainingConfig) -> Callable[[int], float]:
+    def rate(epoch: int) -> float:
+        passed = sum(epoch >= one for one in training.rate_epochs)
+        return training.rate * training.rate_factor**passed
+
+    return rate

@@ -1,0 +1,214 @@
+"""What a run is made of: a TOML file, checked key by key.
+
+Everything but ``method.name`` has a default. Unknown keys are refused with their path.
+"""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fairtopk.batches import ListSizes
+from fairtopk.data.groups import GroupRule
+from fairtopk.data.known import KNOWN
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import METHODS
+from fairtopk.estimators.settings import PRESETS, ObjectiveSettings
+
+
+class Section(BaseModel, frozen=True, extra="forbid"):
+    """A table of the TOML file."""
+
+
+class DataConfig(Section):
+    """Which data, grouped and split how."""
+
+    source: str = "synthetic"  # a name of `fairtopk data list`
+    path: str | None = None  # the published zip, its folder, or the table
+    groups: GroupRule | None = None  # { column = "genres", contains = "Horror" }
+    options: dict[str, Any] = {}  # what the reader of that source takes
+    split: Literal["time", "random"] = "time"  # which ratings of a user are held out
+    test: PositiveInt = 5  # of each user
+    validation: PositiveInt = 5  # of each user, before those
+    min_ratings: PositiveInt | None = None  # users with fewer stay in training
+
+    @field_validator("source")
+    @classmethod
+    def _known(cls, source: str) -> str:
+        if source not in KNOWN:
+            raise ValueError(f"unknown data set {source!r}: the names are {', '.join(KNOWN)}")
+        return source
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _rule(cls, groups: Any) -> Any:
+        return GroupRule.from_mapping(groups) if isinstance(groups, Mapping) else groups
+
+
+class ModelConfig(Section):
+    """Which scorer."""
+
+    name: Literal["neumf", "mf"] = "neumf"
+    width: PositiveInt = 64  # of each embedding
+    hidden: tuple[PositiveInt, ...] = (64,)  # layers of NeuMF's network
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+
+    @field_validator("hidden")
+    @classmethod
+    def _some(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
+        if not hidden:
+            raise ValueError("needs at least one layer")
+        return hidden
+
+
+class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
+    """Which method, and its hyper-parameters; a preset fills in those that are left out."""
+
+    name: Literal[tuple(METHODS)]  # type: ignore[valid-type]
+    preset: Literal[tuple(PRESETS)] = "default"  # type: ignore[valid-type]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        return {**PRESETS.get(given.get("preset", "default"), {}), **given}
+
+
+class TrainingConfig(Section):
+    """How long, how fast, on which lists."""
+
+    warmup_epochs: NonNegativeInt = 20  # of list-wise cross-entropy
+    warmup_rate: PositiveFloat = 1e-3
+    restart_last_layer: bool = False  # draw the output layer anew after the warm-up
+    epochs: NonNegativeInt = 120
+    rate: PositiveFloat = 4e-4
+    rate_factor: PositiveFloat = 0.25  # what the rate is multiplied by ...
+    rate_epochs: tuple[PositiveInt, ...] = (60,)  # ... after each of these
+    optimizer: Literal["adam", "momentum"] = "adam"
+    gamma_5: Annotated[float, Field(gt=0, le=1)] = 0.1  # momentum: weight of the new gradient
+    weight_decay: NonNegativeFloat = 1e-7
+    batch_size: PositiveInt = 256
+    lists: ListSizes = ListSizes()
+    corrected: bool = False  # weigh slots by how many items they stand for
+    validate_every: PositiveInt = 1  # epochs
+    tolerance: NonNegativeFloat = 0.01  # of the best NDCG that a fairer epoch may lose
+    patience: PositiveInt | None = None  # epochs without a better one before stopping early
+    save_minutes: PositiveFloat = 5.0
+
+
+class EvaluationConfig(Section):
+    """What is measured on which lists."""
+
+    k: tuple[PositiveInt, ...] = (50, 100, 200)
+    protocol: Literal["sampled", "full"] = "sampled"
+    unrated: PositiveInt = 300  # in sampled lists
+    select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] = (
+        "exposure_gap"  # the gap that chooses between epochs
+    )
+
+    @field_validator("k", mode="before")
+    @classmethod
+    def _several(cls, k: Any) -> Any:
+        return (k,) if isinstance(k, int) else k
+
+
+class Config(Section):
+    """A whole run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    method: MethodConfig
+    training: TrainingConfig = TrainingConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+
+def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
+    """Return the config of a TOML file; `changes` are like ``method.c=1e5``."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not a TOML file: {error}") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist; check the path") from error
+    for change in changes:
+        _apply(change, values)
+    return check_config(values, str(path))
+
+
+def check_config(values: Mapping[str, Any], where: str) -> Config:
+    """Return the config that `values` spell out, refusing the first that is wrong."""
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"{where}: {_first_fault(error)}") from error
+
+
+def dump_config(config: Config) -> str:
+    """Return a config as TOML text, complete but for what is None."""
+    values = config.model_dump(mode="json", exclude_none=True)
+    lines = [f"seed = {values.pop('seed')}"]
+    for name, section in values.items():
+        lines += [
+            "",
+            f"[{name}]",
+            *(f"{key} = {_toml(value)}" for key, value in section.items()),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _apply(change: str, values: dict[str, Any]) -> None:
+    """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
+    path, separator, text = change.partition("=")
+    if not separator:
+        raise InputError(f"--set takes key=value, for example method.c=1e5, got {change!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text
+    *sections, key = path.strip().split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise InputError(f"--set {change}: {section} is not a table")
+    values[key] = value
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    path = ".".join(str(part) for part in fault["loc"] if not str(part).startswith("function"))
+    if fault["type"] == "extra_forbidden":
+        return f"unknown key {path}; check its spelling"
+    if fault["type"] == "missing":
+        return f"{path} is missing"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{path}: {message[0].lower()}{message[1:]}, got {fault['input']!r}"
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, list):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    if isinstance(value, dict):
+        inside = ", ".join(
+            f"{key} = {_toml(one)}" for key, one in value.items() if one is not None
+        )
+        return f"{{ {inside} }}" if inside else "{}"
+    return repr(value)

@@ -1,0 +1,1 @@
+"""The formulas: tensors in, tensors out, nothing remembered."""

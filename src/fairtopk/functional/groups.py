@@ -1,0 +1,37 @@
+"""Means over the groups of a list.
+
+A group's mean is a weighted sum over its slots; the weights of each group that is present add
+up to 1. Labels are integers from 0; -1 is unknown and belongs to no group.
+"""
+
+import torch
+from torch import Tensor
+
+
+def group_weights(group: Tensor, weight: Tensor, *, n_groups: int) -> Tensor:
+    """Return the weight of each slot in each group's mean, ``[Q, G, L]``; zeros where absent.
+
+    Args:
+        group: Label of each slot, -1 for none, ``[Q, L]``.
+        weight: Weight of each slot, not negative, ``[Q, L]``.
+        n_groups: Number of groups, G.
+    """
+    labels = torch.arange(n_groups, device=group.device)[:, None]
+    inside = (group[:, None, :] == labels) * weight[:, None, :]
+    return inside / inside.sum(-1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
+
+
+def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the penalty 1/2 sum_{g<h} (E_g - E_h)^2 ``[Q]`` and its slope in E ``[Q, G]``.
+
+    Only pairs of groups that are present count. With two groups this is the paper's 1/2 D^2 and
+    the slope is (D, -D).
+
+    Args:
+        exposure: Exposure of each group, finite also where absent, ``[Q, G]``.
+        present: Which groups a list has, ``[Q, G]``.
+    """
+    known = present.to(exposure.dtype)
+    kept = exposure * known
+    slope = known * (known.sum(-1, keepdim=True) * kept - kept.sum(-1, keepdim=True))
+    return (slope * kept).sum(-1) / 2, slope

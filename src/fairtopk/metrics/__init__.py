@@ -1,0 +1,38 @@
+"""Metrics of rankings: functions of tensors or arrays, one value per query.
+
+NaN is undefined: it is counted and reported, never averaged as 0.
+"""
+
+from fairtopk.metrics.floor import Floor, chance_floor, chance_floors
+from fairtopk.metrics.gaps import (
+    exposure_gap,
+    group_exposures,
+    group_rank_exposures,
+    group_representations,
+    rank_exposure_gap,
+    representation_gap,
+)
+from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
+from fairtopk.metrics.ndcg import ndcg
+from fairtopk.metrics.scale import entropy, matched_temperature, score_spread
+from fairtopk.metrics.summary import summarise
+
+__all__ = [
+    "Floor",
+    "Mean",
+    "chance_floor",
+    "chance_floors",
+    "entropy",
+    "exposure_gap",
+    "group_exposures",
+    "group_rank_exposures",
+    "group_representations",
+    "matched_temperature",
+    "mean_with_interval",
+    "means_with_intervals",
+    "ndcg",
+    "rank_exposure_gap",
+    "representation_gap",
+    "score_spread",
+    "summarise",
+]

@@ -1,0 +1,189 @@
+"""Differences between groups in what they get in the top K, one value per list.
+
+Three notions: softmax exposure depends on the order and on the scale of scores, rank exposure
+on the order alone, representation on nothing but which items are in the top K. `groups` numbers
+the group of each item; -1 is unknown: such an item takes part in the softmax and in the ranks,
+and belongs to no group.
+
+With two groups a gap is |a - b|; with more it is the largest difference between two groups that
+the list has. A list with fewer than two groups has none: NaN.
+
+A signed gap tells who is favoured: group 0, the named group, minus the rest, which is all other
+known groups taken together as one. It is NaN where either side is absent.
+"""
+
+from typing import Literal
+
+from torch import Tensor
+
+from fairtopk.errors import InputError
+from fairtopk.functional.ranking import ranked
+from fairtopk.metrics.grouped import (
+    Notion,
+    grouped,
+    largest_gap,
+    named_and_rest,
+    named_gap,
+    rank_exposure,
+    released_exposure,
+    representation,
+    softmax_exposure,
+)
+from fairtopk.metrics.inputs import (
+    Labels,
+    Values,
+    by_blocks,
+    checked_groups,
+    checked_ks,
+    checked_scores,
+)
+
+Variant = Literal["paper", "released"]
+VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
+
+
+def exposure_gap(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    variant: Variant = "paper",
+    signed: bool = False,
+) -> Tensor:
+    """Return the difference between groups in softmax exposure in the top `k`, per list.
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        k: Length of the top of the list; from L on it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+        variant: "paper" is Eq. 9, "released" what the authors' code computes; see
+            `group_exposures`.
+        signed: Return the named group minus the rest instead.
+
+    Returns:
+        ``[Q]``, in [0, 1], or [-1, 1] if signed; NaN where a list lacks two groups.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> exposure_gap(scores, groups, k=2)
+        tensor([0.4550])
+        >>> exposure_gap(scores, groups, k=2, variant="released", signed=True)
+        tensor([-0.5000])
+    """
+    return _gap(_notion(variant), scores, groups, k, mask, signed)
+
+
+def rank_exposure_gap(
+    scores: Values, groups: Values, *, k: int, mask: Values | None = None, signed: bool = False
+) -> Tensor:
+    """Return the difference between groups in rank exposure in the top `k`, per list.
+
+    A group's rank exposure is the sum of 1 / log2(1 + rank) over its items in the top `k`, over
+    its size in the whole list. Arguments and what is undefined are those of `exposure_gap`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> rank_exposure_gap(scores, groups, k=2)
+        tensor([0.8155])
+    """
+    return _gap(rank_exposure, scores, groups, k, mask, signed)
+
+
+def representation_gap(
+    scores: Values, groups: Values, *, k: int, mask: Values | None = None, signed: bool = False
+) -> Tensor:
+    """Return the difference between groups in the share that is in the top `k`, per list.
+
+    A group's share is the number of its items in the top `k` over its size in the whole list.
+    Arguments and what is undefined are those of `exposure_gap`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> representation_gap(scores, groups, k=1, signed=True)
+        tensor([-0.5000])
+    """
+    return _gap(representation, scores, groups, k, mask, signed)
+
+
+def group_exposures(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    variant: Variant = "paper",
+) -> Tensor:
+    """Return each group's softmax exposure in the top `k`, ``[Q, G]``; NaN where absent.
+
+    "paper": the sum over the group's items in the top `k`, with the softmax over the whole
+    list, over the group's size in the whole list. "released": the mean over the group's items
+    in the top `k`, with the softmax over the top `k` only; 0 for a group with no item there.
+
+    G is one more than the largest label, and at least 2. Arguments are those of `exposure_gap`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> group_exposures(scores, groups, k=2)
+        tensor([[0.0000, 0.4550]])
+    """
+    return _by_group(_notion(variant), scores, groups, k, mask)
+
+
+def group_rank_exposures(
+    scores: Values, groups: Values, *, k: int, mask: Values | None = None
+) -> Tensor:
+    """Return each group's rank exposure in the top `k`, ``[Q, G]``; NaN where absent.
+
+    See `rank_exposure_gap`.
+    """
+    return _by_group(rank_exposure, scores, groups, k, mask)
+
+
+def group_representations(
+    scores: Values, groups: Values, *, k: int, mask: Values | None = None
+) -> Tensor:
+    """Return the share of each group that is in the top `k`, ``[Q, G]``; NaN where absent.
+
+    See `representation_gap`.
+    """
+    return _by_group(representation, scores, groups, k, mask)
+
+
+def _gap(
+    notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None, signed: bool
+) -> Tensor:
+    lists, valid = checked_scores(scores, mask)
+    labels = checked_groups(groups, lists, valid)
+    if signed:
+        return named_gap(
+            _values(notion, lists, valid, Labels(named_and_rest(labels.group), 2), k)
+        )
+    return largest_gap(_values(notion, lists, valid, labels, k))
+
+
+def _by_group(
+    notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None
+) -> Tensor:
+    lists, valid = checked_scores(scores, mask)
+    return _values(notion, lists, valid, checked_groups(groups, lists, valid), k)
+
+
+def _values(notion: Notion, scores: Tensor, mask: Tensor, labels: Labels, k: int) -> Tensor:
+    ks, n_groups = checked_ks([k]), labels.n_groups
+
+    def measure(scores: Tensor, mask: Tensor, group: Tensor) -> Tensor:
+        return notion(grouped(ranked(scores, mask), group, n_groups), ks)[..., 0]
+
+    return by_blocks(measure, scores, mask, labels.group, n_groups=n_groups)
+
+
+def _notion(variant: str) -> Notion:
+    if variant not in VARIANTS:
+        raise InputError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
+    return VARIANTS[variant]

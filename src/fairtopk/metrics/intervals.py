@@ -1,0 +1,93 @@
+"""Means over queries with an interval: what is reported of a metric.
+
+A metric that is undefined for a query is NaN there. It is left out of the mean and counted.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.metrics.inputs import Values
+
+RESAMPLES = 1_000
+RESAMPLES_AT_ONCE = 50
+LEVELS = (0.025, 0.975)
+
+
+class Mean(NamedTuple):
+    """A mean over queries.
+
+    Attributes:
+        mean: Over the queries for which the metric is defined; NaN if there are none.
+        ci95: A 95 % interval of it, by bootstrap over queries.
+        n: Queries for which the metric is defined.
+        undefined: Queries for which it is not.
+    """
+
+    mean: float
+    ci95: tuple[float, float]
+    n: int
+    undefined: int
+
+
+def mean_with_interval(values: Values, *, seed: int = 0) -> Mean:
+    """Return the mean of a metric's values, one per query, with its interval.
+
+    Args:
+        values: One value per query, NaN where undefined, ``[Q]``.
+        seed: Of the 1,000 resamples of all queries, the undefined ones among them.
+
+    Example:
+        >>> import torch
+        >>> mean_with_interval(torch.tensor([0.5, 0.5, torch.nan]))
+        Mean(mean=0.5, ci95=(0.5, 0.5), n=2, undefined=1)
+    """
+    return means_with_intervals({"": torch.as_tensor(values)}, seed=seed)[""]
+
+
+def means_with_intervals(metrics: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Mean]:
+    """Return `mean_with_interval` of several metrics, from one set of resamples.
+
+    Args:
+        metrics: Name of each metric, and its values of the same queries, ``[Q]``.
+        seed: Of the resamples.
+    """
+    columns = torch.stack(list(metrics.values()), dim=-1).double().cpu()
+    defined = ~columns.isnan()
+    sums = torch.cat([columns.nan_to_num(0.0), defined.double()], dim=-1).numpy()
+    means = _ratio(sums.sum(0))
+    bounds = torch.nanquantile(
+        torch.from_numpy(_ratio(_resampled(sums, seed))),
+        torch.tensor(LEVELS, dtype=torch.float64),
+        dim=0,
+    )
+    counts = defined.sum(0).tolist()
+    rows = zip(means.tolist(), bounds.T.tolist(), counts, strict=True)
+    return {
+        name: Mean(mean, (low, high), n, len(columns) - n)
+        for name, (mean, (low, high), n) in zip(metrics, rows, strict=True)
+    }
+
+
+def _resampled(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Return the columns' sums over each resample of the rows, ``[RESAMPLES, columns]``."""
+    generator, n = np.random.default_rng(seed), len(values)
+    parts = []
+    for _ in range(0, RESAMPLES, RESAMPLES_AT_ONCE):
+        # How often each row was drawn, so that one product serves all columns.
+        drawn = [
+            np.bincount(generator.integers(n, size=n), minlength=n)
+            for _ in range(RESAMPLES_AT_ONCE)
+        ]
+        parts.append(np.stack(drawn).astype(np.float64) @ values)
+    return np.concatenate(parts)
+
+
+def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums of values over numbers of defined ones; NaN where there are none."""
+    totals, counts = np.split(sums, 2, axis=-1)
+    return totals / np.where(counts > 0, counts, np.nan)

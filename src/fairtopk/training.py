@@ -1,0 +1,210 @@
+"""The training loop: phases of epochs, each step one pass of Algorithm 1's loop.
+
+Everything random in a step is keyed by (seed, epoch, step), so that a run that goes on from any
+step ends with the same bits as one that was never stopped.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fairtopk.batches import Batch, ListSampler
+from fairtopk.errors import InputError
+from fairtopk.estimators.objective import Objective
+
+Record = dict[str, Any]
+
+
+class TrainingError(InputError):
+    """Training cannot go on; the message says where it stopped and why that may be."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of training with one objective.
+
+    Attributes:
+        name: What the log calls it.
+        objective: What is minimised.
+        optimizer: How.
+        epochs: For how long.
+        rate: Learning rate of each epoch.
+        before: Called once before the phase.
+    """
+
+    name: str
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    epochs: int
+    rate: Callable[[int], float]
+    before: Callable[[], None] = lambda: None
+
+
+@dataclass
+class Progress:
+    """How far training is, and what it saw on the way."""
+
+    phase: int = 0
+    epoch: int = 0
+    step: int = 0  # of the epoch
+    total: int = 0  # steps in all
+    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's steps
+    history: list[Record] = field(default_factory=list)  # a record per epoch
+    chosen: int | None = None  # place of the chosen epoch in the history
+
+
+def train_step(
+    scorer: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch
+) -> float:
+    """Take one pass of Algorithm 1's loop; return the objective on this batch."""
+    scores: Tensor = scorer(batch)
+    estimate = objective(scores.detach(), batch)
+    optimizer.zero_grad()
+    scores.backward(estimate.grad)  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return float(estimate.value)
+
+
+class Trainer:
+    """Trains a scorer through phases and keeps the epoch that validation prefers.
+
+    Args:
+        scorer: The model.
+        phases: What to do, in order.
+        sampler: Draws training lists.
+        validate: Measures the model; returns values by name.
+        prefers: Says whether the last record of a history is to be chosen over record `chosen`.
+        seed: Of everything random.
+        batch_size: Lists per step.
+        validate_every: Epochs between validations.
+        patience: Epochs without a new choice after which the last phase ends early.
+    """
+
+    def __init__(
+        self,
+        scorer: nn.Module,
+        phases: list[Phase],
+        sampler: ListSampler,
+        *,
+        validate: Callable[[], dict[str, float]],
+        prefers: Callable[[list[Record], int | None], bool],
+        seed: int,
+        batch_size: int,
+        validate_every: int = 1,
+        patience: int | None = None,
+    ) -> None:
+        self.scorer, self.phases, self.sampler = scorer, phases, sampler
+        self.validate, self.prefers = validate, prefers
+        self.seed, self.batch_size = seed, batch_size
+        self.validate_every, self.patience = validate_every, patience
+        self.progress = Progress()
+        self.chosen: dict[str, Tensor] = {}
+
+    def run(self) -> Iterator[Record | None]:
+        """Train to the end; yield None after each step and a record after each epoch.
+
+        The caller may stop between two yields, save `state`, and go on later.
+        """
+        progress = self.progress
+        while progress.phase < len(self.phases):
+            phase = self.phases[progress.phase]
+            if progress.epoch == 0 and progress.step == 0:
+                phase.before()
+            while progress.epoch < phase.epochs and not self._out_of_patience():
+                yield from self._steps(phase)
+                yield self._end_epoch(phase)
+            progress.phase += 1
+            progress.epoch = progress.step = 0
+            progress.sums = {}
+
+    def _steps(self, phase: Phase) -> Iterator[None]:
+        """Take the steps of an epoch that are still to be taken."""
+        progress = self.progress
+        self.scorer.train()
+        phase.objective.train()
+        for group in phase.optimizer.param_groups:
+            group["lr"] = phase.rate(progress.epoch)
+        epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
+        first = progress.step
+        for batch in self.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
+            torch.manual_seed(key_of(self.seed, epoch, progress.step))  # for dropout
+            value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"the objective became {value} in {phase.name}, epoch "
+                    f"{progress.epoch + 1}, step {progress.step + 1}; lower the learning rate "
+                    f"or the weight of the penalty"
+                )
+            progress.step += 1
+            progress.total += 1
+            for name, part in ({"loss": value} | phase.objective.report()).items():
+                progress.sums[name] = progress.sums.get(name, 0.0) + part
+            yield None
+
+    def _end_epoch(self, phase: Phase) -> Record:
+        progress = self.progress
+        means = {name: total / progress.step for name, total in progress.sums.items()}
+        record: Record = {"phase": phase.name, "epoch": progress.epoch + 1, **means}
+        last = progress.phase == len(self.phases) - 1
+        if last and (progress.epoch + 1) % self.validate_every == 0:
+            record |= self.validate()
+        progress.history.append(record)
+        if "valid" in record and self.prefers(progress.history, progress.chosen):
+            progress.chosen = len(progress.history) - 1
+            self.chosen = {
+                name: value.clone() for name, value in self.scorer.state_dict().items()
+            }
+        progress.epoch += 1
+        progress.step, progress.sums = 0, {}
+        return record
+
+    def _out_of_patience(self) -> bool:
+        progress = self.progress
+        if self.patience is None or progress.chosen is None:
+            return False
+        return len(progress.history) - 1 - progress.chosen >= self.patience
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that `load_state` needs to go on, beside `progress`."""
+        tensors = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}
+        tensors |= {f"chosen.{name}": value for name, value in self.chosen.items()}
+        for place, phase in enumerate(self.phases):
+            for name, value in phase.objective.state_dict().items():
+                tensors[f"objective.{place}.{name}"] = value
+            for number, kept in phase.optimizer.state_dict()["state"].items():
+                for name, value in kept.items():
+                    tensors[f"optimizer.{place}.{number}.{name}"] = torch.as_tensor(value)
+        return tensors
+
+    def load_state(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
+        """Go back to where `state` and `progress` were saved."""
+        self.scorer.load_state_dict(_under("scorer", tensors))
+        self.chosen = _under("chosen", tensors)
+        for place, phase in enumerate(self.phases):
+            phase.objective.load_state_dict(_under(f"objective.{place}", tensors))
+            kept: dict[int, dict[str, Tensor]] = {}
+            for name, value in _under(f"optimizer.{place}", tensors).items():
+                number, _, key = name.partition(".")
+                kept.setdefault(int(number), {})[key] = value
+            groups = phase.optimizer.state_dict()["param_groups"]
+            phase.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        self.progress = Progress(**progress)
+
+
+def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}."
+    return {
+        name.removeprefix(start): value
+        for name, value in tensors.items()
+        if name.startswith(start)
+    }
+
+
+def key_of(*parts: int) -> int:
+    """Return one 63-bit seed that depends on all parts."""
+    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairtopk.metrics import Mean, mean_with_interval, means_with_intervals
+
+
+def test_the_interval_is_close_to_that_of_the_normal_law() -> None:
+    values = torch.randn(4_000, generator=torch.Generator().manual_seed(0)).double() + 5
+    found = mean_with_interval(values)
+    half = 1.96 * values.std().item() / math.sqrt(4_000)
+    assert found.mean == pytest.approx(values.mean().item())
+    assert found.ci95 == pytest.approx((found.mean - half, found.mean + half), abs=0.15 * half)
+    assert found[2:] == (4_000, 0)
+
+
+def test_intervals_hold_the_true_mean_about_as_often_as_they_say() -> None:
+    generator = np.random.default_rng(1)
+    intervals = [
+        mean_with_interval(generator.exponential(size=60), seed=seed).ci95
+        for seed in range(100)
+    ]
+    hits = sum(low <= 1 <= high for low, high in intervals)
+    assert 84 <= hits <= 99  # the percentile bootstrap of 60 skewed values: some 93 %
+
+
+def test_undefined_queries_are_counted_and_left_out() -> None:
+    values = np.array([1.0, np.nan, 3.0, np.nan, np.nan])
+    found = mean_with_interval(values)
+    assert (found.mean, found.n, found.undefined) == (2.0, 2, 3)
+    assert found.ci95 == (1.0, 3.0)
+
+
+def test_where_nothing_is_defined_the_mean_is_not_either() -> None:
+    found = mean_with_interval(torch.tensor([torch.nan, torch.nan]))
+    assert math.isnan(found.mean)
+    assert all(math.isnan(bound) for bound in found.ci95)
+    assert found[2:] == (0, 2)
+
+
+def test_several_metrics_have_the_intervals_that_each_has_alone() -> None:
+    one, other = torch.rand(50).double(), torch.rand(50).double()
+    other[::7] = torch.nan
+    together = means_with_intervals({"one": one, "other": other}, seed=3)
+    for name, values in (("one", one), ("other", other)):
+        alone = mean_with_interval(values, seed=3)
+        assert together[name].mean == pytest.approx(alone.mean)
+        assert together[name].ci95 == pytest.approx(alone.ci95)
+        assert together[name][2:] == alone[2:]
+
+
+def test_the_seed_decides_the_resamples() -> None:
+    values = torch.arange(30.0)
+    assert mean_with_interval(values, seed=1) == mean_with_interval(values, seed=1)
+    assert mean_with_interval(values, seed=1).ci95 != mean_with_interval(values, seed=2).ci95
+
+
+def test_a_mean_is_written_as_metrics_json_wants_it() -> None:
+    found = Mean(0.5, (0.4, 0.6), 10, 1)._asdict()
+    assert found == {"mean": 0.5, "ci95": (0.4, 0.6), "n": 10, "undefined": 1}
