@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.batches import candidate_batch
+from fairtopk.batches import candidate_batch, list_batch
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +103,77 @@ def test_whole_catalogue_blocks_become_batches_of_their_own(lists: ft.Lists) -> 
         batch = candidate_batch(found, lists.data.group)
         batch.item[0, 0] = 7  # writable: torch would warn of a view of the catalogue
         assert batch.item.shape == (len(found.user), 120)
+
+
+def test_a_batch_tells_of_the_whole_list_it_stands_for(lists: ft.Lists) -> None:
+    train = lists.train
+    for k in (3, None):
+        sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0, ideal_k=k)
+        batch = sampler.draw(np.array([5, 0, 9]), epoch=2)
+        assert batch.length.tolist() == [120] * 3
+        for row, user in enumerate([5, 0, 9]):
+            grades = train.rating[train.offsets[user] : train.offsets[user + 1]]
+            best = np.sort(grades)[::-1][:k]
+            ideal = ((2**best - 1) / np.log2(2 + np.arange(len(best)))).sum()
+            assert batch.ideal_dcg[row] == pytest.approx(ideal, rel=1e-6)
+            assert batch.n_relevant[row] == (grades > 0).sum()
+
+
+def test_lists_that_stand_for_themselves_are_as_long_as_they_are() -> None:
+    mask = torch.tensor([[True, True, False], [True, False, False]])
+    relevance = torch.tensor([[0.0, 3.0, 5.0], [0.0, 0.0, 1.0]])
+    batch = list_batch(torch.tensor([0, 1]), relevance, torch.zeros(2, 3).int(), mask)
+    assert batch.length.tolist() == [2, 1]
+    assert batch.n_relevant.tolist() == [1, 0]
+    assert batch.ideal_dcg.tolist() == [7, 0]
+    assert batch.weight.tolist() == [[1, 1, 0], [1, 0, 0]]
+    assert batch.group.tolist() == [[0, 0, -1], [0, -1, -1]]
+    assert (batch.pair == -1).all()
+
+
+def test_groups_drawn_apart_stand_beside_the_list(lists: ft.Lists) -> None:
+    plain = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0).draw(np.arange(8), epoch=1)
+    sizes = ft.ListSizes(4, 30, per_group=6)
+    batch = ft.ListSampler(lists, sizes, seed=0).draw(np.arange(8), epoch=1)
+    n_groups = len(lists.data.group_names)
+    assert batch.item.shape == (8, 34 + 6 * n_groups)
+    for name in ("item", "relevance", "mask", "weight"):
+        assert torch.equal(getattr(batch, name)[:, :34], getattr(plain, name))
+    assert torch.equal(batch.pair, plain.pair)
+    # The list speaks for the query alone, the others for their groups alone.
+    assert (batch.group[:, :34] == -1).all()
+    apart = slice(34, None)
+    assert not batch.mask[:, apart].any()
+    assert (batch.relevance[:, apart] == 0).all()
+    label, item = batch.group[:, apart], batch.item[:, apart]
+    assert label.tolist() == [[g for g in range(n_groups) for _ in range(6)]] * 8
+    assert (lists.data.group[item.numpy()] == label.numpy()).all()
+    assert (batch.weight[:, apart] == 1).all()
+
+
+@pytest.mark.parametrize("n_rated", [12, 100])
+def test_corrected_weights_make_the_mean_of_a_list_that_of_the_catalogue(
+    lists: ft.Lists, n_rated: int
+) -> None:
+    """Unbiased: over 400 draws the mean lies within 4.5 of its standard errors.
+
+    What is averaged tells rated from unrated items, so that equal weights would be far off.
+    """
+    users = np.array([3, 17])
+    sampler = ft.ListSampler(lists, ft.ListSizes(n_rated, 20), seed=0, corrected=True)
+    value = np.random.default_rng(0).normal(size=120)
+    drawn, flat = [], []
+    for epoch in range(400):
+        batch = sampler.draw(users, epoch=epoch)
+        here = value[batch.item.numpy()] + 5 * (np.arange(batch.item.shape[1]) < n_rated)
+        weight = batch.weight.numpy().astype(np.float64)
+        assert (weight[~batch.mask.numpy()] == 0).all()
+        drawn.append((here * weight).sum(1) / weight.sum(1))
+        flat.append((here * (weight > 0)).sum(1) / (weight > 0).sum(1))
+    train = lists.train
+    rated = [len(train.item[train.offsets[user] : train.offsets[user + 1]]) for user in users]
+    whole = value.mean() + 5 * np.array(rated) / 120
+    error = np.std(drawn, axis=0) / np.sqrt(400)
+    assert (np.abs(np.mean(drawn, axis=0) - whole) < 4.5 * error).all()
+    assert (error < 0.02).all()
+    assert (np.abs(np.mean(flat, axis=0) - whole) > 10 * error).all()

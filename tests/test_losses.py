@@ -216,12 +216,16 @@ def test_half_precision_scores_are_taken_in_float32(method: str, dtype: torch.dt
 
 
 def test_a_scaled_loss_keeps_gradients_that_half_precision_would_lose() -> None:
-    data = drawn(0)
-    scores = data.scores.half().requires_grad_()
-    value = Song()(scores, data.relevance, mask=data.mask)
-    (value * 1e-9 * 1e9).backward()
+    scores = torch.tensor([[2.0, 1.0, 0.0, -1.0]], dtype=torch.float16, requires_grad=True)
+    groups = torch.tensor([[0, 1, 0, 1]])
+    loss = SoRed(c=1e-6)
+    (loss(scores, torch.zeros(1, 4), groups) * 2.0**16).backward()
+    full = scores.detach().float().requires_grad_()
+    loss(full, torch.zeros(1, 4), groups).backward()
     assert scores.grad is not None
-    assert scores.grad.norm() > 0
+    assert full.grad is not None
+    assert (full.grad.half() == 0).any()
+    torch.testing.assert_close(scores.grad.float() / 2**16, full.grad, rtol=1e-3, atol=0)
 
 
 def test_under_autocast_the_numbers_stay_the_same() -> None:

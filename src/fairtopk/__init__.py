@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from fairtopk import losses, metrics
     from fairtopk.batches import Batch, ListSampler, ListSizes
     from fairtopk.data.features import Features
     from fairtopk.data.groups import GroupRule, Groups, groups_from
@@ -55,7 +56,9 @@ __all__ = [
     "groups_from",
     "load",
     "load_split",
+    "losses",
     "make_synthetic",
+    "metrics",
     "save_split",
     "split",
     "split_queries",
@@ -63,7 +66,12 @@ __all__ = [
 ]
 
 
+_ROOMS = ("losses", "metrics")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"fairtopk.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'fairtopk' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

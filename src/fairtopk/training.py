@@ -79,6 +79,7 @@ class Trainer:
         sampler: Draws training lists.
         validate: Measures the model; returns values by name.
         prefers: Says whether the last record of a history is to be chosen over record `chosen`.
+        watch: Returns the alarms that the last record of a history raises.
         seed: Of everything random.
         batch_size: Lists per step.
         validate_every: Epochs between validations.
@@ -93,13 +94,14 @@ class Trainer:
         *,
         validate: Callable[[], dict[str, float]],
         prefers: Callable[[list[Record], int | None], bool],
+        watch: Callable[[list[Record]], list[str]],
         seed: int,
         batch_size: int,
         validate_every: int = 1,
         patience: int | None = None,
     ) -> None:
         self.scorer, self.phases, self.sampler = scorer, phases, sampler
-        self.validate, self.prefers = validate, prefers
+        self.validate, self.prefers, self.watch = validate, prefers, watch
         self.seed, self.batch_size = seed, batch_size
         self.validate_every, self.patience = validate_every, patience
         self.progress = Progress()
@@ -121,6 +123,11 @@ class Trainer:
             progress.phase += 1
             progress.epoch = progress.step = 0
             progress.sums = {}
+
+    def total_steps(self) -> int:
+        """Return how many steps all phases have."""
+        per_epoch = -(-len(self.sampler.n_relevant) // self.batch_size)
+        return per_epoch * sum(phase.epochs for phase in self.phases)
 
     def _steps(self, phase: Phase) -> Iterator[None]:
         """Take the steps of an epoch that are still to be taken."""
@@ -154,6 +161,8 @@ class Trainer:
         if last and (progress.epoch + 1) % self.validate_every == 0:
             record |= self.validate()
         progress.history.append(record)
+        if found := self.watch(progress.history):
+            record["alarms"] = found
         if "valid" in record and self.prefers(progress.history, progress.chosen):
             progress.chosen = len(progress.history) - 1
             self.chosen = {

@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -34,6 +34,7 @@ def plain_order(slots: list[tuple[float, bool]]) -> list[int]:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(slots=SLOTS)
+@example(slots=[(-0.0, True), (0.0, True), (-0.0, True)])
 def test_items_go_by_score_then_by_position_and_padding_comes_last(
     slots: list[tuple[float, bool]], dtype: torch.dtype
 ) -> None:

@@ -3,7 +3,13 @@ import pytest
 from numpy.typing import NDArray
 
 from fairtopk.kernels.random import stream
-from fairtopk.kernels.sampling import draw_others, draw_slots, evaluation_lists, training_lists
+from fairtopk.kernels.sampling import (
+    draw_others,
+    draw_slots,
+    evaluation_lists,
+    group_lists,
+    training_lists,
+)
 
 
 def ratings(owned: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -90,3 +96,40 @@ def test_evaluation_lists_hold_the_held_out_among_never_rated_items_in_random_or
         places.append(int(np.flatnonzero(lists[0] == 0)[0]))
     counts = np.bincount(places, minlength=7)
     assert ((counts - 2_000 / 7) ** 2 / (2_000 / 7)).sum() < 22.5  # 0.1 % of chi-square, 6 d.f.
+
+
+def test_group_lists_hold_distinct_items_of_each_group_equally_likely() -> None:
+    """Groups of 6, 1 and 0 items, 2 of each wanted; the rest is padding."""
+    offsets, item = ratings([[10, 11, 12, 13, 14, 15], [20], []])
+    counts, rounds = np.zeros(6), 3_000
+    for seed in range(rounds):
+        lists, label = group_lists(np.array([4]), offsets, item, 2, (seed, 0))
+        assert label.tolist() == [[0, 0, 1, -1, -1, -1]]
+        assert lists[0, 2:].tolist() == [20, 0, 0, 0]
+        first = lists[0, :2] - 10
+        assert first[0] != first[1]
+        counts[first] += 1
+    share = 2 / 6
+    assert np.abs(counts / rounds - share).max() < 4.5 * np.sqrt(share * (1 - share) / rounds)
+
+
+def test_group_lists_depend_on_seed_round_and_user_but_not_on_their_batch() -> None:
+    offsets, item = ratings([list(range(40)), list(range(40, 100))])
+
+    def drawn(users: list[int], key: tuple[int, int]) -> list[list[int]]:
+        lists, _ = group_lists(np.array(users), offsets, item, 5, key)
+        return lists.tolist()
+
+    together = drawn([0, 1, 2, 3], (7, 0))
+    assert drawn([3, 1], (7, 0)) == [together[3], together[1]]
+    assert drawn([3], (7, 1)) != [together[3]]
+    assert drawn([3], (8, 0)) != [together[3]]
+    assert together[0] != together[1]
+
+
+def test_group_lists_are_drawn_apart_from_the_users_own_list() -> None:
+    """With one stream for both, the same places of equally long CSR rows would be drawn."""
+    offsets, item = ratings([list(range(50)) for _ in range(30)])
+    own, _, _ = training_lists(np.arange(30), offsets, item, 60, (5, 1), (7, 0))
+    apart, _ = group_lists(np.arange(30), offsets[:2], item[:50], 5, (7, 0))
+    assert (np.sort(own[:, :5]) != np.sort(apart)).any(1).all()

@@ -25,7 +25,7 @@ def some_lists(n_groups: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("n_groups", [2, 4])
-@pytest.mark.parametrize("block", [1, 2**18])
+@pytest.mark.parametrize("block", [1, 2**19])
 def test_the_summary_holds_what_each_metric_gives_alone(
     n_groups: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

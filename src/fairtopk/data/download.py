@@ -19,7 +19,7 @@ from typing import cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from fairtopk.data.files import replacing
+from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 
 Progress = Callable[[int, int | None], None]
@@ -85,8 +85,7 @@ def download(
         if wanted is None:
             sidecar.unlink(missing_ok=True)
         elif found == wanted.lower():
-            with replacing(sidecar) as temporary:
-                temporary.write_text(f"{found}  {target.name}\n", encoding="utf-8")
+            write_text(sidecar, f"{found}  {target.name}\n")
         else:
             part.unlink()
             raise InputError(

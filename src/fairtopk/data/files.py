@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, all or nothing."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which takes its place only if all went well.

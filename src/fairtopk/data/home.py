@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from fairtopk.data.files import replacing
+from fairtopk.data.files import write_text
 
 LICENCES = "licences.json"
 
@@ -27,8 +27,7 @@ def acknowledged(name: str, folder: Path) -> bool:
 def acknowledge(name: str, licence: str, folder: Path) -> None:
     """Remember in `folder` that the user has agreed to `licence` for the data set `name`."""
     agreed = _licences(folder) | {name: licence}
-    with replacing(folder / LICENCES) as temporary:
-        temporary.write_text(json.dumps(agreed, indent=2) + "\n", encoding="utf-8")
+    write_text(folder / LICENCES, json.dumps(agreed, indent=2) + "\n")
 
 
 def _licences(folder: Path) -> dict[str, str]:

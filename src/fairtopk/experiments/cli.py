@@ -8,9 +8,12 @@ from typer import Option
 import fairtopk
 from fairtopk.experiments.console import console, run
 from fairtopk.experiments.data_commands import data_app
+from fairtopk.experiments.train_commands import evaluate, train
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
+app.command()(train)
+app.command()(evaluate)
 
 
 @app.callback(invoke_without_command=True)

@@ -4,6 +4,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +13,9 @@ from rich.table import Table
 from typer.exceptions import TyperException
 
 from fairtopk.errors import InputError
+
+if TYPE_CHECKING:
+    from fairtopk.training import Trainer
 
 console = Console()
 errors = Console(stderr=True)
@@ -63,6 +67,51 @@ def byte_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+class TrainingProgress:
+    """Shows how a run trains: a bar on a terminal, a line every tenth of the way elsewhere.
+
+    Args:
+        what: The run, in a few words.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task(what, total=None)
+        self.shown = 0
+
+    def __enter__(self) -> "TrainingProgress":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, trainer: "Trainer", record: dict[str, Any] | None) -> None:
+        """Show where `trainer` is, and the record of an epoch that just ended."""
+        total = trainer.total_steps()
+        self.bar.update(self.task, total=total, completed=trainer.progress.total)
+        if record is None:
+            return
+        line = _epoch_line(record)
+        self.bar.update(self.task, description=f"{self.what}, {line}")
+        for alarm in record.get("alarms", []):
+            console.print(f"alarm, epoch {record['epoch']}: {alarm}", highlight=False)
+        tenth = 10 * trainer.progress.total // total
+        if not console.is_terminal and tenth > self.shown:
+            self.shown = tenth
+            console.print(f"{self.what}, {line}", highlight=False, soft_wrap=True)
+
+
+def _epoch_line(record: dict[str, Any]) -> str:
+    parts = [f"{record['phase']} epoch {record['epoch']}", f"loss {record['loss']:.4f}"]
+    for name, value in record.items():
+        if name.startswith(("valid_ndcg@", "valid_exposure_gap@")):
+            parts.append(f"{name.removeprefix('valid_')} {value:.4g}")
+    return ", ".join(parts)
 
 
 def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:

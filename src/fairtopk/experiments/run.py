@@ -11,9 +11,11 @@ import platform
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -23,10 +25,11 @@ from torch import Tensor, nn
 
 from fairtopk import __version__
 from fairtopk.checkpoints import MODEL, Saved, load_pair, load_tensors, save_pair, save_tensors
-from fairtopk.data.files import replacing
+from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import METHODS
 from fairtopk.evaluation import evaluate, full_blocks, sampled_blocks
+from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.build import (
     build_lists,
     build_phases,
@@ -35,9 +38,9 @@ from fairtopk.experiments.build import (
     warmup_key,
 )
 from fairtopk.experiments.choosing import chooser
-from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.config import Config, check_config, dump_config, load_config
 from fairtopk.lists import Lists
-from fairtopk.metrics.intervals import mean_with_interval
+from fairtopk.metrics.intervals import Mean, mean_with_interval
 from fairtopk.training import Trainer
 
 CONFIG, LOG, METRICS, PROVENANCE = "config.toml", "log.jsonl", "metrics.json", "provenance.json"
@@ -77,7 +80,7 @@ def train_run(
     scorer = build_scorer(config, lists.data)
     trainer = _trainer(config, lists, scorer)
     out.mkdir(parents=True, exist_ok=True)
-    _write(out / CONFIG, dump_config(config))
+    write_text(out / CONFIG, dump_config(config))
     shared = (
         warmups / f"{warmup_key(config, lists)}.safetensors" if warmups is not None else None
     )
@@ -89,7 +92,8 @@ def train_run(
     elif shared is not None and shared.exists():
         saved = load_tensors(shared)
         trainer.load_state(saved.tensors | _unused(trainer), saved.about["progress"])
-    with _going(trainer, out, report, started - spent) as run:
+    minutes = config.training.save_minutes
+    with _going(trainer, out, report, started - spent, minutes) as run:
         for record in run:
             progress = trainer.progress
             warm = progress.phase == 0 and progress.epoch == config.training.warmup_epochs
@@ -108,6 +112,31 @@ def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
     except RuntimeError as error:
         raise InputError(f"{out / MODEL} does not fit the run's config and data") from error
     return scorer.eval()
+
+
+def evaluate_run(
+    out: Path, changes: Mapping[str, Any], *, part: str = "test", data: Path | None = None
+) -> dict[str, Any]:
+    """Return the metrics of a trained run on `part`, its evaluation settings changed.
+
+    Args:
+        out: The run's folder.
+        changes: Keys of the config's ``evaluation`` with other values.
+        part: ``test`` or ``validation``.
+        data: Where the data is, if not where the config says.
+    """
+    if not (out / CONFIG).exists():
+        raise InputError(f"{out} holds no run; give the folder that train wrote")
+    if part not in ("test", "validation"):
+        raise InputError(f"part must be test or validation, got {part!r}")
+    values = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))
+    values["evaluation"] |= changes
+    if data is not None:
+        values["data"]["path"] = str(data)
+    config = check_config(values, "evaluation")
+    lists = build_lists(config.data, seed=config.seed)
+    scorer = load_model(out, lists, config)
+    return summary(config, lists, measure(scorer, lists, config, part=part), part=part)
 
 
 def measure(
@@ -138,8 +167,7 @@ def summary(
         "part": part,
         "split": lists.rule,
         "metrics": {
-            name: _rounded(mean_with_interval(value, seed=0)._asdict())
-            for name, value in values.items()
+            name: _cell(mean_with_interval(value, seed=0)) for name, value in values.items()
         },
     }
 
@@ -164,6 +192,7 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
         sampler,
         validate=validate,
         prefers=chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance),
+        watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
         seed=config.seed,
         batch_size=training.batch_size,
         validate_every=training.validate_every,
@@ -173,17 +202,16 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
 
 @contextmanager
 def _going(
-    trainer: Trainer, out: Path, report: Report, started: float
+    trainer: Trainer, out: Path, report: Report, started: float, save_minutes: float
 ) -> Iterator[Iterator[dict[str, Any] | None]]:
     """Yield the run's steps, saved each epoch, every few minutes and on Ctrl-C."""
-    save_every = 60.0 * 5
     last = time.perf_counter()
 
     def steps() -> Iterator[dict[str, Any] | None]:
         nonlocal last
         for record in trainer.run():
             report(trainer, record)
-            if record is not None or time.perf_counter() - last > save_every:
+            if record is not None or time.perf_counter() - last > 60 * save_minutes:
                 _save(trainer, out, time.perf_counter() - started)
                 last = time.perf_counter()
             yield record
@@ -201,7 +229,7 @@ def _save(trainer: Trainer, out: Path, seconds: float) -> None:
     model = Saved(chosen, {"step": progress.total})
     about = {"step": progress.total, "progress": asdict(progress), "seconds": seconds}
     save_pair(out, model, Saved(trainer.state(), about))
-    _write(
+    write_text(
         out / LOG, "".join(json.dumps(_rounded(record)) + "\n" for record in progress.history)
     )
 
@@ -238,8 +266,8 @@ def _finish(
     )
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    _write(out / PROVENANCE, json.dumps(_provenance(config, lists), indent=2) + "\n")
-    _write(out / METRICS, json.dumps(result, indent=2) + "\n")
+    write_text(out / PROVENANCE, json.dumps(_provenance(config, lists), indent=2) + "\n")
+    write_text(out / METRICS, json.dumps(result, indent=2) + "\n")
     return result
 
 
@@ -272,14 +300,16 @@ def _resumed_config(config: Config, out: Path) -> Config:
     return kept
 
 
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+def _cell(found: Mean) -> dict[str, Any]:
+    """Return a mean as a metrics file holds it."""
+    low, high = found.ci95
+    return _rounded(found._asdict()) | {"ci95": [_finite(low), _finite(high)]}
 
 
 def _rounded(record: dict[str, Any]) -> dict[str, Any]:
     """Return a record that JSON can hold: NaN becomes null."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in record.items()
-    }
+    return {name: _finite(value) for name, value in record.items()}
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -18,7 +18,7 @@ Values = Tensor | NDArray[Any]
 
 LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
 MOST_GROUPS = 1_000
-BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time: about a cache full
+BLOCK_SLOTS = 2**19  # of an intermediate result that are held at a time
 
 
 class Labels(NamedTuple):
@@ -30,7 +30,7 @@ class Labels(NamedTuple):
 
 def checked_scores(scores: Values, mask: Values | None) -> tuple[Tensor, Tensor]:
     """Return scores of at least float32 without a graph, and the mask, ``[Q, L]`` each."""
-    given = _tensor(scores, "scores", None).detach()
+    given = tensor_of(scores, "scores").detach()
     if given.ndim != 2 or given.numel() == 0:
         raise InputError(
             f"scores must have queries as rows and slots as columns, at least one of each, "
@@ -85,6 +85,17 @@ def checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(_checked_k(k) for k in ks))
 
 
+def tensor_of(values: Values, name: str, device: torch.device | None = None) -> Tensor:
+    """Return a tensor or array as a tensor, on `device` if one is given."""
+    if isinstance(values, np.ndarray):
+        # torch takes neither negative strides nor, without a warning, what is read-only.
+        values = np.require(values, requirements=["C", "W"])
+    try:
+        return torch.as_tensor(values, device=device)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a tensor or array of numbers ({error})") from error
+
+
 def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 1) -> Tensor:
     """Return what `measure` makes of each block of queries, put together again.
 
@@ -115,23 +126,13 @@ def _checked_k(k: int) -> int:
 
 
 def _like(values: Values, name: str, scores: Tensor) -> Tensor:
-    given = _tensor(values, name, scores.device)
+    given = tensor_of(values, name, scores.device)
     if given.shape != scores.shape:
         raise InputError(
             f"{name} must have the shape of scores, {list(scores.shape)}, "
             f"got {list(given.shape)}"
         )
     return given
-
-
-def _tensor(values: Values, name: str, device: torch.device | None) -> Tensor:
-    if isinstance(values, np.ndarray):
-        # torch takes neither negative strides nor, without a warning, what is read-only.
-        values = np.require(values, requirements=["C", "W"])
-    try:
-        return torch.as_tensor(values, device=device)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be a tensor or array of numbers ({error})") from error
 
 
 def _refuse(wrong: Tensor, rule: str, values: Tensor) -> None:

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.metrics.inputs import Values
+from fairtopk.errors import InputError
+from fairtopk.metrics.inputs import Values, tensor_of
 
 RESAMPLES = 1_000
 RESAMPLES_AT_ONCE = 50
@@ -46,17 +47,17 @@ def mean_with_interval(values: Values, *, seed: int = 0) -> Mean:
         >>> mean_with_interval(torch.tensor([0.5, 0.5, torch.nan]))
         Mean(mean=0.5, ci95=(0.5, 0.5), n=2, undefined=1)
     """
-    return means_with_intervals({"": torch.as_tensor(values)}, seed=seed)[""]
+    return means_with_intervals({"values": values}, seed=seed)["values"]
 
 
-def means_with_intervals(metrics: Mapping[str, Tensor], *, seed: int = 0) -> dict[str, Mean]:
+def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dict[str, Mean]:
     """Return `mean_with_interval` of several metrics, from one set of resamples.
 
     Args:
         metrics: Name of each metric, and its values of the same queries, ``[Q]``.
         seed: Of the resamples.
     """
-    columns = torch.stack(list(metrics.values()), dim=-1).double().cpu()
+    columns = torch.stack(_checked(metrics), dim=-1)
     defined = ~columns.isnan()
     sums = torch.cat([columns.nan_to_num(0.0), defined.double()], dim=-1).numpy()
     means = _ratio(sums.sum(0))
@@ -71,6 +72,17 @@ def means_with_intervals(metrics: Mapping[str, Tensor], *, seed: int = 0) -> dic
         name: Mean(mean, (low, high), n, len(columns) - n)
         for name, (mean, (low, high), n) in zip(metrics, rows, strict=True)
     }
+
+
+def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
+    columns = [tensor_of(values, name).double().cpu() for name, values in metrics.items()]
+    for name, column in zip(metrics, columns, strict=True):
+        if column.ndim != 1 or column.numel() == 0 or column.shape != columns[0].shape:
+            raise InputError(
+                f"{name} must hold one value per query, and at least one, "
+                f"got shape {list(column.shape)}"
+            )
+    return columns
 
 
 def _resampled(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

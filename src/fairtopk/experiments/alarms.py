@@ -1,0 +1,31 @@
+"""Signs, while a run trains, that its fairness is not what it seems.
+
+The penalty on softmax exposure can be met by flattening scores, by giving up on ranking, or by
+turning the disadvantage round. Each is told once, in the log and on the screen.
+"""
+
+from typing import Any
+
+COLLAPSE = 0.5  # of the spread of scores at the first epoch
+OUTWEIGHED = 3.0  # times the ranking gradient's norm
+FLIPPED = 0.5  # of the first epoch's gap, on the other side
+
+
+def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
+    """Return the alarms that a history's last record raises for the first time.
+
+    Args:
+        history: A record per epoch; the last one carries no alarms yet.
+        gap: Name of the signed gap in a record.
+    """
+    told = {alarm for record in history[:-1] for alarm in record.get("alarms", [])}
+    same = [record for record in history if record["phase"] == history[-1]["phase"]]
+    first, last = same[0], same[-1]
+    found = []
+    if last["spread"] < COLLAPSE * first["spread"]:
+        found.append("the spread of scores has halved: part of the gap's fall is flattening")
+    if last["penalty_norm"] > OUTWEIGHED * last["ranking_norm"] > 0:
+        found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
+    if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
+        found.append("the signed gap has changed sides: the penalty overshoots")
+    return [alarm for alarm in found if alarm not in told]

@@ -1,0 +1,89 @@
+"""`fairtopk train` and `fairtopk evaluate`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from fairtopk.experiments.console import TrainingProgress, console, table
+
+SHOWN = ("ndcg", "exposure_gap", "rank_exposure_gap", "representation_gap")
+
+
+def train(
+    config: Annotated[Path, Argument(help="a TOML file; examples/ has one per method")],
+    out: Annotated[Path, Option(help="new folder for the run")],
+    set_: Annotated[
+        list[str] | None, Option("--set", help="change a key of the config: method.c=1e5")
+    ] = None,
+    resume: Annotated[bool, Option(help="go on where a stopped run left off")] = False,
+) -> None:
+    """Train one method on one data set.
+
+    Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
+    """
+    from fairtopk.data.home import data_home
+    from fairtopk.experiments.config import load_config
+    from fairtopk.experiments.run import train_run
+
+    settings = load_config(config, set_ or ())
+    with TrainingProgress(f"{settings.method.name} on {settings.data.source}") as progress:
+        try:
+            result = train_run(
+                settings, out, resume=resume, report=progress, warmups=data_home() / "warmups"
+            )
+        except KeyboardInterrupt:
+            console.print(f"saved; go on with: fairtopk train {config} --out {out} --resume")
+            raise
+    show_result(result)
+    console.print(f"written to {out}", highlight=False, soft_wrap=True)
+
+
+def evaluate(
+    run: Annotated[Path, Argument(help="the folder of a run")],
+    protocol: Annotated[str | None, Option(help="sampled or full; default: the run's")] = None,
+    k: Annotated[str | None, Option(help="such as 10,50; default: the run's")] = None,
+    part: Annotated[str, Option(help="test or validation")] = "test",
+    data: Annotated[Path | None, Option(help="where the data is now, if it moved")] = None,
+) -> None:
+    """Measure a trained model again, with any protocol and any K.
+
+    Example: fairtopk evaluate runs/first --protocol full --k 10,50
+    """
+    from fairtopk.data.files import write_text
+    from fairtopk.experiments.run import evaluate_run
+
+    changes: dict[str, Any] = {}
+    if protocol is not None:
+        changes["protocol"] = protocol
+    if k is not None:
+        changes["k"] = k.split(",")
+    result = evaluate_run(run, changes, part=part, data=data)
+    show_result(result)
+    path = run / f"metrics-{result['protocol']}-{part}.json"
+    write_text(path, json.dumps(result, indent=2) + "\n")
+    console.print(f"written to {path}", highlight=False, soft_wrap=True)
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """Print the means of a metrics file with their intervals, a row per K."""
+    metrics = result["metrics"]
+    ks = [name.split("@")[1] for name in metrics if name.startswith("ndcg@")]
+    shown = table(
+        f"{result['method']} on {result['data']}, {result['part']}, {result['protocol']} lists "
+        f"(mean, 95 % interval over users)",
+        "K",
+        *(name.replace("_", " ") for name in SHOWN),
+    )
+    for k in ks:
+        cells = [metrics[f"{name}@{k}"] for name in SHOWN]
+        shown.add_row(k, *(_cell(cell) for cell in cells))
+    console.print(shown)
+
+
+def _cell(cell: dict[str, Any]) -> str:
+    if cell["mean"] is None:
+        return "undefined"
+    low, high = cell["ci95"]
+    return f"{cell['mean']:.4g} ±{(high - low) / 2:.2g}"

@@ -1,0 +1,54 @@
+"""Running independent pieces of work on as many threads as torch is set to use.
+
+A piece never runs on more than one thread, so what it computes does not depend on their number;
+that holds for torch's matrix products too, which otherwise split their work as they see fit.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def run_all(pieces: Sequence[Callable[[], T]]) -> list[T]:
+    """Return what each piece returns, in order; pieces may run at the same time."""
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return [piece() for piece in pieces]
+    results: dict[int, T] = {}
+    left = iter(range(len(pieces)))  # one step of this iterator is atomic
+
+    def work() -> None:
+        with torch.no_grad():  # the caller's mode does not reach other threads
+            for place in left:
+                results[place] = pieces[place]()
+
+    # One task per thread, not per piece: a task costs some 30 us.
+    pool = _pool(threads, os.getpid())
+    for task in [pool.submit(work) for _ in range(min(threads, len(pieces)))]:
+        task.result()
+    return [results[place] for place in range(len(pieces))]
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:
+    """Return the pool of `process`: threads do not survive a fork."""
+    started = threading.Barrier(threads)
+
+    def start() -> None:
+        torch.get_num_threads()  # the first call would undo the next
+        torch.set_num_threads(1)
+        started.wait()
+
+    pool = ThreadPoolExecutor(threads)
+    for task in [pool.submit(start) for _ in range(threads)]:
+        task.result()
+    # Threads have a number each, but what was set last is that of threads to come.
+    torch.set_num_threads(threads)
+    return pool

@@ -1,0 +1,177 @@
+"""Averages and gradient of the penalty against Eq. 21 and 22 in plain numbers."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairtopk.batches import Batch, list_batch
+from fairtopk.estimators.base import Selection, select_all
+from fairtopk.estimators.exposure import ExposureDisparity
+from fairtopk.functional.surrogates import log_select, select
+
+N_QUERIES, LENGTH = 5, 8
+
+
+def drawn(seed: int, *, n_groups: int, apart: bool, weighted: bool) -> tuple[Tensor, Batch]:
+    """Three lists of different length, some labels unknown, some groups absent."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(3, LENGTH + 1, (3, 1), generator=generator)
+    mask = torch.arange(LENGTH) < sizes
+    group = torch.randint(-1, n_groups, (3, LENGTH), generator=generator)
+    query = torch.randperm(N_QUERIES, generator=generator)[:3]
+    batch = list_batch(query, torch.zeros(3, LENGTH, dtype=torch.float64), group, mask)
+    if weighted:
+        weight = torch.rand(3, LENGTH, dtype=torch.float64, generator=generator) + 0.1
+        batch = batch._replace(weight=weight * mask)
+    if apart:
+        # B_a, B_b, ... beside B_q: the list's own slots speak for no group.
+        label = torch.randint(-1, n_groups, (3, 6), generator=generator)
+        batch = batch._replace(
+            group=torch.cat([torch.full_like(group, -1), label], 1),
+            mask=torch.cat([mask, torch.zeros_like(label).bool()], 1),
+            weight=torch.cat([batch.weight, (label >= 0).double()], 1),
+        )
+    return torch.randn(batch.mask.shape, dtype=torch.float64, generator=generator) / 4, batch
+
+
+class Plain:
+    """Eq. 21 and 22 as they are written, by dictionaries and exp, for any number of groups."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.u: dict[tuple[int, object], float] = {}
+
+    def average(self, key: tuple[int, object], fresh: float) -> float:
+        old = self.u.get(key, fresh)
+        self.u[key] = (1 - self.gamma) * old + self.gamma * fresh
+        return self.u[key]
+
+    def step(
+        self, scores: Tensor, batch: Batch, psi: Tensor, cost: list[float]
+    ) -> tuple[float, list[list[float]], list[float]]:
+        value, grads, gaps = 0.0, [], []
+        for row, query in enumerate(batch.query.tolist()):
+            h, chosen = scores[row].tolist(), psi[row].tolist()
+            weight, label = batch.weight[row].tolist(), batch.group[row].tolist()
+            slots = range(len(h))
+            inside = [slot for slot in slots if batch.mask[row, slot]]
+            groups = sorted({label[s] for s in slots if label[s] >= 0 and weight[s] > 0})
+            grad, n, scale = [0.0] * len(h), len(inside), cost[row] / len(scores)
+            grads.append(grad)
+            gaps.append(math.nan)
+            if len(groups) < 2:
+                continue
+            of = {g: [s for s in slots if label[s] == g and weight[s] > 0] for g in groups}
+            total = {g: sum(weight[s] for s in of[g]) for g in groups}
+            whole = sum(weight[s] for s in inside)
+            z = {
+                g: self.average(
+                    (query, g),
+                    sum(weight[s] * chosen[s] * math.exp(h[s]) for s in of[g]) / total[g],
+                )
+                for g in groups
+            }
+            z_q = self.average(
+                (query, "list"), sum(weight[s] * math.exp(h[s]) for s in inside) / whole
+            )
+            pairs = list(combinations(groups, 2))
+            value += scale * sum(((z[a] - z[b]) / (n * z_q)) ** 2 for a, b in pairs) / 2
+            for g in groups:
+                f_g = sum(z[g] - z[other] for other in groups) / (n * z_q) ** 2
+                for s in of[g]:
+                    grad[s] += scale * f_g * weight[s] * chosen[s] * math.exp(h[s]) / total[g]
+            f_q = -sum((z[a] - z[b]) ** 2 for a, b in pairs) / (n**2 * z_q**3)
+            for s in inside:
+                grad[s] += scale * f_q * weight[s] * math.exp(h[s]) / whole
+            if 0 in groups:
+                rest = sum(z[g] for g in groups[1:]) / (len(groups) - 1)
+                gaps[-1] = (z[0] - rest) / (n * z_q)
+        return value, grads, gaps
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("gamma", [0.2, 1.0])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("top", [False, True])
+def test_over_several_visits_it_is_the_recursion_of_the_paper(
+    n_groups: int, gamma: float, apart: bool, weighted: bool, top: bool
+) -> None:
+    part = ExposureDisparity(N_QUERIES, n_groups, gamma=gamma).double()
+    plain = Plain(gamma)
+    for seed in range(20):
+        scores, batch = drawn(seed, n_groups=n_groups, apart=apart, weighted=weighted)
+        selection = select_all(scores)
+        if top:
+            lam, beta = scores.new_tensor([0.1, -0.2, 0.3]), scores.new_full((3,), 4.0)
+            psi, slope = select(scores, lam, beta)
+            log_psi = log_select(scores, lam, beta)
+            selection = Selection(psi, log_psi, 0 * slope, 0 * slope)
+        cost = [30.0, 0.0, 7.0]
+        found, gap = part(scores, batch, selection, torch.tensor(cost).double())
+        value, grad, gaps = plain.step(scores, batch, selection.psi, cost)
+        assert float(found.value) == pytest.approx(value, rel=1e-10)
+        torch.testing.assert_close(
+            found.grad, torch.tensor(grad, dtype=torch.float64), rtol=1e-9, atol=1e-12
+        )
+        torch.testing.assert_close(gap, torch.tensor(gaps, dtype=torch.float64), equal_nan=True)
+    visited = {
+        row for row in range(N_QUERIES * n_groups) if not part.log_u_g.value[row].isnan()
+    }
+    assert visited == {query * n_groups + g for query, g in plain.u if g != "list"}
+
+
+def test_slots_drawn_apart_get_the_gradient_of_their_group_and_the_list_that_of_the_whole() -> (
+    None
+):
+    scores, batch = drawn(1, n_groups=2, apart=True, weighted=False)
+    label = torch.tensor([0, 0, 1, 1, 1, -1]).expand(3, 6)
+    batch = batch._replace(
+        group=torch.cat([batch.group[:, :LENGTH], label], 1),
+        weight=torch.cat([batch.weight[:, :LENGTH], (label >= 0).double()], 1),
+    )
+    part = ExposureDisparity(N_QUERIES, 2, gamma=1.0).double()
+    found, gap = part(scores, batch, select_all(scores), torch.ones(3).double())
+    leaf = scores.clone().requires_grad_()
+    total = torch.zeros(()).double()
+    for row in range(3):
+        h, inside = leaf[row], batch.mask[row]
+        e, n = leaf[row].exp(), int(inside.sum())
+        a, b = e[LENGTH : LENGTH + 2].mean(), e[LENGTH + 2 : LENGTH + 5].mean()
+        total = total + ((a - b) / (n * h[inside].exp().mean())) ** 2 / 2 / 3
+    total.backward()
+    torch.testing.assert_close(found.value, total.detach())
+    torch.testing.assert_close(found.grad, leaf.grad)
+    assert gap.isfinite().all()
+    assert (found.grad[:, -1] == 0).all()
+
+
+def test_a_stale_average_cannot_claim_more_exposure_than_there_is() -> None:
+    part = ExposureDisparity(1, 2, gamma=0.2).double()
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    group, cost = torch.tensor([[0, 0, 1, 1]]), torch.ones(1).double()
+    batch = list_batch(torch.tensor([0]), torch.zeros(1, 4).double(), group, mask)
+    scores = torch.tensor([[40.0, 40.0, 0.0, 0.0]]).double()
+    part(scores, batch, select_all(scores), cost)
+    # The group's items are drawn apart, and the list's own scores have fallen since.
+    label = torch.tensor([[-1, -1, 0, 1]])
+    later = batch._replace(group=label, mask=torch.tensor([[True, True, False, False]]))
+    part.log_u_q.value.zero_()
+    found, gap = part(torch.zeros(1, 4).double(), later, select_all(scores), cost)
+    assert float(gap) == pytest.approx(1 - 1 / 2, abs=1e-6)
+    assert found.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("start", [math.nan, 0.0, 2.0])
+def test_averages_begin_where_they_are_told(start: float) -> None:
+    scores, batch = drawn(4, n_groups=2, apart=False, weighted=False)
+    batch = batch._replace(group=(torch.arange(LENGTH) % 2).expand(3, LENGTH).contiguous())
+    part = ExposureDisparity(N_QUERIES, 2, gamma=0.2, start=start).double()
+    part(scores, batch, select_all(scores), torch.ones(3).double())
+    for row, query in enumerate(batch.query.tolist()):
+        fresh = float(scores[row, batch.mask[row]].exp().mean())
+        expected = fresh if math.isnan(start) else 0.8 * start + 0.2 * fresh
+        assert float(part.log_u_q.value[query].exp()) == pytest.approx(expected, rel=1e-6)

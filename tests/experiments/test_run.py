@@ -1,0 +1,238 @@
+"""Whole runs on the embedded data: resumed, killed, repeated, fairer."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fairtopk as ft
+from fairtopk.checkpoints import load_tensors
+from fairtopk.experiments.config import Config, check_config, dump_config
+from fairtopk.experiments.run import evaluate_run, train_run
+from fairtopk.lists import Lists
+from fairtopk.training import Trainer
+
+BASE: dict[str, Any] = {
+    "data": {"source": "synthetic"},
+    "model": {"width": 8, "hidden": [8]},
+    "method": {"name": "kso-red", "k": 20, "c_relative": 1.0, "preset": "paper"},
+    "training": {"warmup_epochs": 1, "epochs": 3, "lists": {"rated": 5, "unrated": 60}},
+    "evaluation": {"k": [10, 20], "unrated": 100},
+}
+
+
+def config(**changes: dict[str, Any]) -> Config:
+    values = {name: {**BASE.get(name, {}), **changes.get(name, {})} for name in BASE}
+    return check_config(values, "test")
+
+
+@pytest.fixture(scope="module")
+def lists() -> Lists:
+    return ft.split(ft.load("synthetic"))
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(out / "model.safetensors").tensors
+
+
+def same(first: Path, second: Path) -> bool:
+    ours, theirs = weights(first), weights(second)
+    metrics = [
+        json.loads((out / "metrics.json").read_text())["metrics"] for out in (first, second)
+    ]
+    return metrics[0] == metrics[1] and all(torch.equal(ours[n], theirs[n]) for n in ours)
+
+
+def test_a_run_folder_holds_what_was_run_and_what_came_out(
+    lists: Lists, tmp_path: Path
+) -> None:
+    result = train_run(config(), tmp_path / "run", lists=lists)
+    names = sorted(file.name for file in (tmp_path / "run").iterdir())
+    assert {"config.toml", "log.jsonl", "metrics.json", "model.safetensors", "provenance.json",
+            "state.safetensors"} <= set(names)  # fmt: skip
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == result
+    assert set(result["metrics"]["ndcg@10"]) == {"mean", "ci95", "n", "undefined"}
+    assert result["metrics"]["ndcg@10"]["n"] == 1_000
+    log = [
+        json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    ]
+    assert [(one["phase"], one["epoch"]) for one in log] == [
+        ("warm-up", 1), ("fine-tuning", 1), ("fine-tuning", 2), ("fine-tuning", 3),
+    ]  # fmt: skip
+    provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
+    assert provenance["data"]["sha256"] == lists.data.checksum
+    assert str(tmp_path) not in (tmp_path / "run" / "provenance.json").read_text()
+
+
+def test_one_seed_gives_the_same_bits_and_another_seed_others(
+    lists: Lists, tmp_path: Path
+) -> None:
+    for name in ("first", "again"):
+        train_run(config(), tmp_path / name, lists=lists)
+    assert same(tmp_path / "first", tmp_path / "again")
+    other = check_config({**BASE, "seed": 1}, "test")
+    train_run(other, tmp_path / "other", lists=lists)
+    assert not same(tmp_path / "first", tmp_path / "other")
+
+
+@pytest.mark.parametrize("preset", ["default", "paper", "released"])
+def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
+    lists: Lists, tmp_path: Path, preset: str
+) -> None:
+    settings = config(method={**BASE["method"], "preset": preset})
+    train_run(settings, tmp_path / "whole", lists=lists)
+    stops = [2, 4, 7, 11]
+
+    def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
+        if stops and trainer.progress.total == stops[0]:
+            stops.pop(0)
+            raise KeyboardInterrupt
+
+    resume = False
+    while stops:
+        with pytest.raises(KeyboardInterrupt):
+            train_run(settings, tmp_path / "parts", lists=lists, report=stop, resume=resume)
+        resume = True
+    train_run(settings, tmp_path / "parts", lists=lists, resume=True)
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_killed_process_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Kill -9 at random moments, saving after every step, then let it finish."""
+    values = {"save_minutes": 1e-6, "epochs": 4}
+    settings = config(training={**BASE["training"], **values})
+    (tmp_path / "c.toml").write_text(dump_config(settings))
+    program = (
+        "import sys; from pathlib import Path;"
+        "from fairtopk.experiments.config import load_config;"
+        "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
+        "config = load_config(folder / 'c.toml');"
+        "train_run(config, folder / sys.argv[2], resume=len(sys.argv) > 3)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    subprocess.run([*command, "whole"], check=True)
+    chance, resume, kills = random.Random(0), [], 0
+    while True:
+        process = subprocess.Popen([*command, "parts", *resume])
+        started = (tmp_path / "parts" / "state.safetensors").exists
+        while not started() and process.poll() is None:
+            time.sleep(0.01)
+        deadline = time.monotonic() + chance.uniform(1.0, 4.0)
+        while time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.01)
+        resume = ["resume"]
+        if process.poll() is None and kills < 3:
+            process.send_signal(signal.SIGKILL)
+            kills += 1
+            process.wait()
+        else:
+            assert process.wait() == 0
+            break
+    assert same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
+    lists: Lists, tmp_path: Path
+) -> None:
+    result = train_run(config(), tmp_path / "run", lists=lists)
+    assert train_run(config(), tmp_path / "run", lists=lists, resume=True) == result
+    with pytest.raises(ft.InputError, match="exists and is not empty; go on with --resume"):
+        train_run(config(), tmp_path / "run", lists=lists)
+    other = config(method={**BASE["method"], "k": 10})
+    with pytest.raises(ft.InputError, match="was started with another config"):
+        train_run(other, tmp_path / "run", lists=lists, resume=True)
+    with pytest.raises(ft.InputError, match="holds no run to go on with"):
+        train_run(config(), tmp_path / "none", lists=lists, resume=True)
+
+
+def test_a_shared_warm_up_changes_nothing(lists: Lists, tmp_path: Path) -> None:
+    train_run(config(), tmp_path / "alone", lists=lists)
+    for name in ("first", "second"):
+        train_run(config(), tmp_path / name, lists=lists, warmups=tmp_path / "warm")
+    assert len(list((tmp_path / "warm").iterdir())) == 1
+    assert same(tmp_path / "alone", tmp_path / "first")
+    assert same(tmp_path / "alone", tmp_path / "second")
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
+    lists: Lists, tmp_path: Path
+) -> None:
+    def poison(trainer: Trainer, record: dict[str, Any] | None) -> None:
+        if trainer.progress.total == 6:
+            with torch.no_grad():
+                next(trainer.scorer.parameters()).fill_(float("nan"))
+
+    with pytest.raises(
+        ft.InputError, match="became nan in fine-tuning, epoch 1, step 3; lower"
+    ):
+        train_run(config(), tmp_path / "run", lists=lists, report=poison)
+    train_run(config(), tmp_path / "run", lists=lists, resume=True)
+    train_run(config(), tmp_path / "whole", lists=lists)
+    assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) -> None:
+    result = train_run(config(), tmp_path / "run", lists=lists)
+    again = evaluate_run(tmp_path / "run", {})
+    assert again["metrics"] == result["metrics"]
+    full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
+    assert (full["protocol"], full["part"]) == ("full", "validation")
+    assert full["metrics"]["ndcg@5"]["mean"] < result["metrics"]["ndcg@10"]["mean"]
+    with pytest.raises(ft.InputError, match=r"evaluation\.protocol"):
+        evaluate_run(tmp_path / "run", {"protocol": "nonsense"})
+    with pytest.raises(ft.InputError, match="holds no run"):
+        evaluate_run(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "weight"), [("deltr", 10.0), ("ng-de", 1.0), ("so-red", 1.0), ("kso-red", 2.0)]
+)
+def test_on_biased_data_a_penalty_ends_fairer_than_none(
+    lists: Lists, tmp_path: Path, method: str, weight: float
+) -> None:
+    gaps = {}
+    for c in (0.0, weight):
+        settings = config(
+            method={"name": method, "k": 20, "c_relative": c},
+            training={**BASE["training"], "epochs": 12, "rate": 3e-3, "warmup_rate": 3e-3},
+        )
+        result = train_run(settings, tmp_path / f"{c}", lists=lists, warmups=tmp_path / "warm")
+        gaps[c] = abs(result["metrics"]["exposure_gap_signed@20"]["mean"])
+    assert gaps[weight] < 0.8 * gaps[0.0]
+
+
+def test_colour_blind_methods_and_both_models_train(lists: Lists, tmp_path: Path) -> None:
+    for method in ("song", "k-song", "listnet"):
+        for model in ("neumf", "mf"):
+            settings = config(
+                method={"name": method, "k": 20},
+                model={"name": model, "width": 8},
+                training={**BASE["training"], "rate": 3e-3, "warmup_rate": 3e-3},
+            )
+            result = train_run(settings, tmp_path / f"{method}-{model}", lists=lists)
+            assert result["metrics"]["ndcg@20"]["mean"] > 0.2
+
+
+def test_momentum_is_the_update_of_algorithm_1(lists: Lists, tmp_path: Path) -> None:
+    settings = config(training={**BASE["training"], "optimizer": "momentum", "rate": 1.0})
+    result = train_run(settings, tmp_path / "run", lists=lists)
+    assert result["metrics"]["ndcg@20"]["mean"] > 0
+
+
+def test_a_fair_method_without_groups_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(
+        "u,i,t\n" + "".join(f"{u},{i},{i}\n" for u in range(5) for i in range(12))
+    )
+    data = {"source": "csv", "path": str(tmp_path / "a.csv"),
+            "options": {"user": "u", "item": "i", "rating": None, "time": "t"}}  # fmt: skip
+    values = {**BASE, "data": data}
+    with pytest.raises(ft.InputError, match="kso-red needs items in at least two groups"):
+        train_run(check_config(values, "test"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
