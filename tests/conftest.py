@@ -5,9 +5,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 import fairtopk as ft
+
+# Tests are small: a second thread costs more than it brings.
+torch.set_num_threads(1)
 
 # The first example of a test may wait for a kernel to be compiled.
 settings.register_profile(

@@ -15,7 +15,8 @@ import torch
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.experiments.config import Config, check_config, dump_config
-from fairtopk.experiments.run import evaluate_run, train_run
+from fairtopk.experiments.measuring import evaluate_run
+from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
@@ -93,7 +94,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
         if stops and trainer.progress.total == stops[0]:
             stops.pop(0)
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C
 
     resume = False
     while stops:

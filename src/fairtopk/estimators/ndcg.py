@@ -41,7 +41,8 @@ class NdcgSurrogate(nn.Module):
         relevance = batch.relevance[:, :rows]
         relevant = (relevance > 0) & batch.mask[:, :rows]
         # The sampled relevant items stand for all relevant items of the query.
-        scale = batch.n_relevant / relevant.sum(-1).clamp(min=1) / len(scores)
+        found = relevant.sum(-1).clamp(min=1).to(scores.dtype)
+        scale = batch.n_relevant / found / len(scores)
         gain = torch.where(relevant, (2**relevance - 1) / batch.ideal_dcg[:, None], 0)
         gain, length = gain * scale[:, None], batch.length[:, None]
 

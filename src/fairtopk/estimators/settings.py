@@ -12,12 +12,13 @@ from pydantic import (
 )
 
 UnitInterval = Annotated[float, Field(gt=0, le=1)]
+Ks = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 
 
-class ObjectiveSettings(BaseModel, frozen=True, extra="forbid"):
+class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """What an objective needs to know beside the method's name."""
 
-    k: PositiveInt | tuple[PositiveInt, ...] = 50  # K: positions of the top; several: averaged
+    k: PositiveInt | Ks = 50  # K: positions of the top; several: penalties averaged
     k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
     c_relative: NonNegativeFloat | None = None  # C / n^2, which carries over between lengths

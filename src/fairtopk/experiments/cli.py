@@ -1,5 +1,6 @@
 """The command line: each command reads its options, calls one library function and prints."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,14 +32,16 @@ def fairtopk_command(
 
 
 @app.command()
-def demo() -> None:
-    """Show the embedded data: its known bias, and the lists that rankers are trained on.
+def demo(
+    out: Annotated[Path | None, Option(help="new folder to keep the runs in")] = None,
+) -> None:
+    """Train a colour-blind ranker and KSO-RED on the embedded data, and compare them.
 
     Example: fairtopk demo
     """
-    from fairtopk.experiments.demo import show_demo
+    from fairtopk.experiments.demo import run_demo
 
-    show_demo(console)
+    run_demo(console, out)
 
 
 def main() -> None:

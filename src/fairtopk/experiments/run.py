@@ -6,29 +6,21 @@ appear by atomic rename; a run that was killed goes on to the same bits.
 """
 
 import json
-import math
-import platform
 import resource
-import sys
 import time
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from fairtopk import __version__
-from fairtopk.checkpoints import MODEL, Saved, load_pair, load_tensors, save_pair, save_tensors
+from fairtopk.checkpoints import Saved, load_pair, load_tensors, save_pair, save_tensors
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import METHODS
-from fairtopk.evaluation import evaluate, full_blocks, sampled_blocks
+from fairtopk.evaluation import evaluate, sampled_blocks
 from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.build import (
     build_lists,
@@ -38,12 +30,14 @@ from fairtopk.experiments.build import (
     warmup_key,
 )
 from fairtopk.experiments.choosing import chooser
-from fairtopk.experiments.config import Config, check_config, dump_config, load_config
+from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.measuring import measure
+from fairtopk.experiments.result import CONFIG, jsonable, provenance, summary
+from fairtopk.experiments.stopping import finishing_steps
 from fairtopk.lists import Lists
-from fairtopk.metrics.intervals import Mean, mean_with_interval
 from fairtopk.training import Trainer
 
-CONFIG, LOG, METRICS, PROVENANCE = "config.toml", "log.jsonl", "metrics.json", "provenance.json"
+LOG, METRICS, PROVENANCE = "log.jsonl", "metrics.json", "provenance.json"
 Report = Callable[[Trainer, dict[str, Any] | None], None]
 
 
@@ -92,84 +86,22 @@ def train_run(
     elif shared is not None and shared.exists():
         saved = load_tensors(shared)
         trainer.load_state(saved.tensors | _unused(trainer), saved.about["progress"])
-    minutes = config.training.save_minutes
-    with _going(trainer, out, report, started - spent, minutes) as run:
-        for record in run:
+    with finishing_steps() as asked_to_stop:
+        saved_at = time.perf_counter()
+        for record in trainer.run():
+            report(trainer, record)
+            now = time.perf_counter()
+            late = now - saved_at > 60 * config.training.save_minutes
+            if record is not None or late or asked_to_stop():
+                _save(trainer, out, now - started + spent)
+                saved_at = time.perf_counter()
+            if asked_to_stop():
+                raise KeyboardInterrupt
             progress = trainer.progress
             warm = progress.phase == 0 and progress.epoch == config.training.warmup_epochs
             if record is not None and warm and shared is not None and not shared.exists():
                 _keep_warmup(trainer, shared)
-    seconds = time.perf_counter() - started + spent
-    return _finish(config, out, lists, trainer, seconds)
-
-
-def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
-    """Return the trained model of a run folder."""
-    saved = load_tensors(out / MODEL)
-    scorer = build_scorer(config, lists.data)
-    try:
-        scorer.load_state_dict(saved.tensors)
-    except RuntimeError as error:
-        raise InputError(f"{out / MODEL} does not fit the run's config and data") from error
-    return scorer.eval()
-
-
-def evaluate_run(
-    out: Path, changes: Mapping[str, Any], *, part: str = "test", data: Path | None = None
-) -> dict[str, Any]:
-    """Return the metrics of a trained run on `part`, its evaluation settings changed.
-
-    Args:
-        out: The run's folder.
-        changes: Keys of the config's ``evaluation`` with other values.
-        part: ``test`` or ``validation``.
-        data: Where the data is, if not where the config says.
-    """
-    if not (out / CONFIG).exists():
-        raise InputError(f"{out} holds no run; give the folder that train wrote")
-    if part not in ("test", "validation"):
-        raise InputError(f"part must be test or validation, got {part!r}")
-    values = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))
-    values["evaluation"] |= changes
-    if data is not None:
-        values["data"]["path"] = str(data)
-    config = check_config(values, "evaluation")
-    lists = build_lists(config.data, seed=config.seed)
-    scorer = load_model(out, lists, config)
-    return summary(config, lists, measure(scorer, lists, config, part=part), part=part)
-
-
-def measure(
-    scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test"
-) -> dict[str, Tensor]:
-    """Return every metric of a model on a part of the data, one value per query."""
-    held_out = getattr(lists, part)
-    evaluation = config.evaluation
-    if evaluation.protocol == "full":
-        return evaluate(scorer, full_blocks(held_out), evaluation.k)
-    blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=config.seed)
-    return evaluate(scorer, iter(blocks), evaluation.k)
-
-
-def summary(
-    config: Config, lists: Lists, values: dict[str, Tensor], *, part: str
-) -> dict[str, Any]:
-    """Return what a metrics file says of per-query values."""
-    return {
-        "method": config.method.name,
-        "preset": config.method.preset,
-        "c": config.method.c if config.method.c_relative is None else None,
-        "c_relative": config.method.c_relative,
-        "k": list(config.method.ks),
-        "seed": config.seed,
-        "data": lists.data.name,
-        "protocol": config.evaluation.protocol,
-        "part": part,
-        "split": lists.rule,
-        "metrics": {
-            name: _cell(mean_with_interval(value, seed=0)) for name, value in values.items()
-        },
-    }
+    return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
 
 
 def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
@@ -200,29 +132,6 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
     )
 
 
-@contextmanager
-def _going(
-    trainer: Trainer, out: Path, report: Report, started: float, save_minutes: float
-) -> Iterator[Iterator[dict[str, Any] | None]]:
-    """Yield the run's steps, saved each epoch, every few minutes and on Ctrl-C."""
-    last = time.perf_counter()
-
-    def steps() -> Iterator[dict[str, Any] | None]:
-        nonlocal last
-        for record in trainer.run():
-            report(trainer, record)
-            if record is not None or time.perf_counter() - last > 60 * save_minutes:
-                _save(trainer, out, time.perf_counter() - started)
-                last = time.perf_counter()
-            yield record
-
-    try:
-        yield steps()
-    except KeyboardInterrupt:
-        _save(trainer, out, time.perf_counter() - started)
-        raise
-
-
 def _save(trainer: Trainer, out: Path, seconds: float) -> None:
     progress = trainer.progress
     chosen = trainer.chosen or dict(trainer.scorer.state_dict())
@@ -230,7 +139,7 @@ def _save(trainer: Trainer, out: Path, seconds: float) -> None:
     about = {"step": progress.total, "progress": asdict(progress), "seconds": seconds}
     save_pair(out, model, Saved(trainer.state(), about))
     write_text(
-        out / LOG, "".join(json.dumps(_rounded(record)) + "\n" for record in progress.history)
+        out / LOG, "".join(json.dumps(jsonable(record)) + "\n" for record in progress.history)
     )
 
 
@@ -266,29 +175,9 @@ def _finish(
     )
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    write_text(out / PROVENANCE, json.dumps(_provenance(config, lists), indent=2) + "\n")
+    write_text(out / PROVENANCE, json.dumps(provenance(config, lists), indent=2) + "\n")
     write_text(out / METRICS, json.dumps(result, indent=2) + "\n")
     return result
-
-
-def _provenance(config: Config, lists: Lists) -> dict[str, Any]:
-    return {
-        "fairtopk": __version__,
-        "python": platform.python_version(),
-        "platform": sys.platform,
-        "packages": {name: version(name) for name in ("torch", "numpy", "numba", "polars")},
-        "threads": torch.get_num_threads(),
-        "seed": config.seed,
-        "data": {
-            "name": lists.data.name,
-            "sha256": lists.data.checksum,
-            "notes": list(lists.data.notes),
-            "split": lists.rule,
-            "short_users": lists.short_users,
-        },
-        "protocol": config.evaluation.model_dump(mode="json"),
-        "exposure_gap": "Eq. 9; exposure_gap_released is what the authors' code computes",
-    }
 
 
 def _resumed_config(config: Config, out: Path) -> Config:
@@ -298,18 +187,3 @@ def _resumed_config(config: Config, out: Path) -> Config:
     if kept != config:
         raise InputError(f"{out} was started with another config; see its {CONFIG}")
     return kept
-
-
-def _cell(found: Mean) -> dict[str, Any]:
-    """Return a mean as a metrics file holds it."""
-    low, high = found.ci95
-    return _rounded(found._asdict()) | {"ci95": [_finite(low), _finite(high)]}
-
-
-def _rounded(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record that JSON can hold: NaN becomes null."""
-    return {name: _finite(value) for name, value in record.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -52,7 +52,7 @@ def evaluate(
     Example: fairtopk evaluate runs/first --protocol full --k 10,50
     """
     from fairtopk.data.files import write_text
-    from fairtopk.experiments.run import evaluate_run
+    from fairtopk.experiments.measuring import evaluate_run
 
     changes: dict[str, Any] = {}
     if protocol is not None:

@@ -1,0 +1,64 @@
+"""Measuring a trained model: the run's own lists, or any other protocol and K."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fairtopk.checkpoints import MODEL, load_tensors
+from fairtopk.errors import InputError
+from fairtopk.evaluation import evaluate, full_blocks, sampled_blocks
+from fairtopk.experiments.build import build_lists, build_scorer
+from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.result import CONFIG, summary
+from fairtopk.lists import Lists
+
+
+def evaluate_run(
+    out: Path, changes: Mapping[str, Any], *, part: str = "test", data: Path | None = None
+) -> dict[str, Any]:
+    """Return the metrics of a trained run on `part`, its evaluation settings changed.
+
+    Args:
+        out: The run's folder.
+        changes: Keys of the config's ``evaluation`` with other values.
+        part: ``test`` or ``validation``.
+        data: Where the data is, if not where the config says.
+    """
+    if not (out / CONFIG).exists():
+        raise InputError(f"{out} holds no run; give the folder that train wrote")
+    if part not in ("test", "validation"):
+        raise InputError(f"part must be test or validation, got {part!r}")
+    values = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))
+    values["evaluation"] |= changes
+    if data is not None:
+        values["data"]["path"] = str(data)
+    config = check_config(values, "evaluation")
+    lists = build_lists(config.data, seed=config.seed)
+    scorer = load_model(out, lists, config)
+    return summary(config, lists, measure(scorer, lists, config, part=part), part=part)
+
+
+def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
+    """Return the trained model of a run folder."""
+    saved = load_tensors(out / MODEL)
+    scorer = build_scorer(config, lists.data)
+    try:
+        scorer.load_state_dict(saved.tensors)
+    except RuntimeError as error:
+        raise InputError(f"{out / MODEL} does not fit the run's config and data") from error
+    return scorer.eval()
+
+
+def measure(
+    scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test"
+) -> dict[str, Tensor]:
+    """Return every metric of a model on a part of the data, one value per query."""
+    held_out = getattr(lists, part)
+    evaluation = config.evaluation
+    if evaluation.protocol == "full":
+        return evaluate(scorer, full_blocks(held_out), evaluation.k)
+    blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=config.seed)
+    return evaluate(scorer, iter(blocks), evaluation.k)
