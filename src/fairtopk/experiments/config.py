@@ -115,6 +115,7 @@ class EvaluationConfig(Section):
     k: tuple[PositiveInt, ...] = (50, 100, 200)
     protocol: Literal["sampled", "full"] = "sampled"
     unrated: PositiveInt = 300  # in sampled lists
+    select_k: PositiveInt | None = None  # K on validation; None: the method's own
     select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] = (
         "exposure_gap"  # the gap that chooses between epochs
     )

@@ -109,7 +109,7 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     group = data.group[data.item]
     liked = made.truth.utility(data.user_of_slot(), data.item)
     shown = table(
-        f"{data.n_ratings:,} generated ratings: both groups are liked alike, not recorded alike",
+        f"{data.n_ratings:,} generated ratings: the groups are liked alike, not recorded alike",
         "group", "items", "ratings", "of those, 4 or 5", "true liking", "mean grade",
     )  # fmt: skip
     for number, name in enumerate(data.group_names):

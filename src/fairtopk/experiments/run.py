@@ -108,7 +108,7 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
     sampler = build_sampler(config, lists)
     training, evaluation = config.training, config.evaluation
     blocks = sampled_blocks(lists.validation, unrated=evaluation.unrated, seed=config.seed)
-    k = config.method.ks[0]
+    k = evaluation.select_k or config.method.ks[0]
 
     def validate() -> dict[str, float]:
         values = evaluate(scorer, iter(blocks), [k])
