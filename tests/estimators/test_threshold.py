@@ -48,12 +48,6 @@ def test_exactly_the_k_plus_first_largest_score_also_among_ties(
             assert scores[row, slope.argmax()] == falling[k]
 
 
-def test_of_tied_scores_the_earlier_slots_are_the_top() -> None:
-    scores, batch = lists([[2.0, 5.0, 2.0, 2.0, 1.0]])
-    places = [int(ExactThreshold(k)(scores, batch).lam_slope.argmax()) for k in (1, 2, 3, 4)]
-    assert places == [0, 2, 3, 4]
-
-
 @pytest.mark.parametrize(("k", "place"), [(10, 1), (15, 1), (20, 2), (39, 3), (40, None)])
 def test_a_catalogues_k_is_scaled_to_the_list_at_hand(k: int, place: int | None) -> None:
     """A list of 4 that stands for 40 has K / 10 of them in its top."""

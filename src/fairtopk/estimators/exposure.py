@@ -67,12 +67,12 @@ class ExposureDisparity(nn.Module):
         # Eq. 21, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
-        selected = scores + selection.log_psi
-        fresh = (selected[:, None, :] + of_group.log()).logsumexp(-1)
+        weighted = scores + batch.weight.log()
+        selected = (weighted + selection.log_psi)[:, None, :]
+        fresh = _log_mean(selected, of_group > 0, batch.weight[:, None, :])
         log_g = self.log_u_g.update(rows, fresh, where=present)
-        log_q = self.log_u_q.update(
-            batch.query, (scores + share.log()).logsumexp(-1), where=some
-        )
+        fresh = _log_mean(weighted, batch.mask, batch.weight)
+        log_q = self.log_u_q.update(batch.query, fresh, where=some)
         # A mean exposure is at most 1; a stale average could claim more.
         exposure = ((log_g - log_q[:, None]).exp() / length).clamp(max=1)
         exposure = torch.where(present, exposure, 0)
@@ -90,6 +90,12 @@ class ExposureDisparity(nn.Module):
         )
         grad += through - selection.lam_slope * through.sum(-1, keepdim=True)
         return Estimate(value=(penalty * cost).sum(), grad=grad), _signed_gap(exposure, present)
+
+
+def _log_mean(log_values: Tensor, inside: Tensor, weight: Tensor) -> Tensor:
+    """Return the logarithm of a weighted mean; `log_values` hold the logarithm of the weight."""
+    total = (inside * weight).sum(-1).log()
+    return log_values.masked_fill(~inside, -torch.inf).logsumexp(-1) - total
 
 
 def _signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
