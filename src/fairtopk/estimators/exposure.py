@@ -93,7 +93,7 @@ class ExposureDisparity(nn.Module):
 
 
 def _log_mean(log_values: Tensor, inside: Tensor, weight: Tensor) -> Tensor:
-    """Return the logarithm of a weighted mean; `log_values` hold the logarithm of the weight."""
+    """Return the logarithm of a weighted mean; `log_values` have the weights in them."""
     total = (inside * weight).sum(-1).log()
     return log_values.masked_fill(~inside, -torch.inf).logsumexp(-1) - total
 

@@ -43,7 +43,11 @@ def build_scorer(config: Config, data: Interactions) -> nn.Module:
     generator = torch.Generator().manual_seed(key_of(config.seed, START))
     if model.name == "mf":
         return MatrixFactorization(
-            data.n_users, data.n_items, width=model.width, generator=generator
+            data.n_users,
+            data.n_items,
+            width=model.width,
+            backend=model.backend,
+            generator=generator,
         )
     return NeuMF(
         data.n_users,
@@ -51,6 +55,7 @@ def build_scorer(config: Config, data: Interactions) -> nn.Module:
         width=model.width,
         hidden=model.hidden,
         dropout=model.dropout,
+        backend=model.backend,
         generator=generator,
     )
 

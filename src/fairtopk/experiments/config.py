@@ -64,6 +64,7 @@ class ModelConfig(Section):
     width: PositiveInt = 64  # of each embedding
     hidden: tuple[PositiveInt, ...] = (64,)  # layers of NeuMF's network
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    backend: Literal["auto", "torch", "compiled"] = "auto"  # compiled loops, or torch's own
 
     @field_validator("hidden")
     @classmethod

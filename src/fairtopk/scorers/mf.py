@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
+from fairtopk.scorers.compiled import is_compiled, item_bias, pair_scores
+from fairtopk.scorers.weights import product_weights
 
 
 class MatrixFactorization(nn.Module):
@@ -13,15 +15,26 @@ class MatrixFactorization(nn.Module):
         n_users: Number of users.
         n_items: Number of items.
         width: Length of the vectors.
+        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
+            the first where it is possible. It may be changed at any time.
+        sparse: Whether gradients of the vectors may be sparse tensors, as in `nn.Embedding`.
         generator: Of the random start, N(0, 0.01).
     """
 
     def __init__(
-        self, n_users: int, n_items: int, *, width: int = 64, generator: torch.Generator
+        self,
+        n_users: int,
+        n_items: int,
+        *,
+        width: int = 64,
+        backend: str = "auto",
+        sparse: bool = False,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.user = nn.Embedding(n_users, width)
-        self.item = nn.Embedding(n_items, width)
+        self.backend = backend
+        self.user = nn.Embedding(n_users, width, sparse=sparse)
+        self.item = nn.Embedding(n_items, width, sparse=sparse)
         self.bias = nn.Embedding(n_items, 1)
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=0.01, generator=generator)
@@ -29,9 +42,18 @@ class MatrixFactorization(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        scores = torch.einsum("qd,qld->ql", self.user(batch.query), self.item(batch.item))
-        scores += self.bias(batch.item)[..., 0]
-        return scores
+        if is_compiled(self.backend, self.user.weight):
+            weights = product_weights(self.user.weight, self.item.weight)
+            scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
+            return scores + item_bias(self.bias.weight, batch.item)
+        users, items = self.user(batch.query), self.item(batch.item)
+        bias: Tensor = self.bias(batch.item)[..., 0]
+        return torch.einsum("qd,qld->ql", users, items) + bias
+
+    @torch.no_grad()
+    def score_all(self, users: Tensor) -> Tensor:
+        """Return the scores of all items for some users, ``[Q, n_items]``, without gradient."""
+        return torch.addmm(self.bias.weight[:, 0], self.user(users), self.item.weight.T)
 
     def restart_last_layer(self, generator: torch.Generator) -> None:
         """Leave everything as it is: the product has no weights of its own."""

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
+from fairtopk.scorers.compiled import catalogue_scores, is_compiled, pair_scores
+from fairtopk.scorers.weights import Weights
 
 
 class NeuMF(nn.Module):
@@ -25,6 +27,9 @@ class NeuMF(nn.Module):
         width: Length of the four embeddings.
         hidden: Widths of the network's layers, at least one.
         dropout: Share of the last hidden layer that is switched off in training.
+        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
+            the first where it is possible. It may be changed at any time.
+        sparse: Whether gradients of the embeddings may be sparse tensors, as in `nn.Embedding`.
         generator: Of the random start, N(0, 0.01).
     """
 
@@ -36,13 +41,16 @@ class NeuMF(nn.Module):
         width: int = 64,
         hidden: tuple[int, ...] = (64,),
         dropout: float = 0.2,
+        backend: str = "auto",
+        sparse: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.product_user = nn.Embedding(n_users, width)
-        self.product_item = nn.Embedding(n_items, width)
-        self.network_user = nn.Embedding(n_users, width)
-        self.network_item = nn.Embedding(n_items, width)
+        self.backend = backend
+        self.product_user = nn.Embedding(n_users, width, sparse=sparse)
+        self.product_item = nn.Embedding(n_items, width, sparse=sparse)
+        self.network_user = nn.Embedding(n_users, width, sparse=sparse)
+        self.network_item = nn.Embedding(n_items, width, sparse=sparse)
         self.user_layer = nn.Linear(width, hidden[0])
         self.item_layer = nn.Linear(width, hidden[0], bias=False)
         self.deeper = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(hidden))
@@ -56,18 +64,65 @@ class NeuMF(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        width = self.product_user.embedding_dim
-        of_product, of_network = self.output.weight[0, :width], self.output.weight[0, width:]
+        if is_compiled(self.backend, self.product_user.weight):
+            dropout = self.dropout.p if self.dropout.training else 0.0
+            sparse = self.product_user.sparse
+            return pair_scores(
+                self._weights(), batch.query, batch.item, dropout=dropout, sparse=sparse
+            )
+        of_product, of_network = self._output()
         user = self.product_user(batch.query) * of_product
         scores = torch.einsum("qd,qld->ql", user, self.product_item(batch.item))
         # Where lists repeat items, transforming the whole catalogue once is the cheaper way.
         items = self.item_layer(self.network_item.weight)
         active = self.user_layer(self.network_user(batch.query))[:, None, :]
         active = (active + nn.functional.embedding(batch.item, items)).relu()
+        scores += self.dropout(self._deeper(active)) @ of_network
+        return scores
+
+    @torch.no_grad()
+    def score_all(self, users: Tensor) -> Tensor:
+        """Return the scores of all items for some users, ``[Q, n_items]``, without gradient.
+
+        Nothing is switched off, in training neither.
+        """
+        if is_compiled(self.backend, self.product_user.weight) and not self.deeper:
+            return catalogue_scores(self._weights(), users)
+        of_product, of_network = self._output()
+        user: Tensor = self.product_user(users) * of_product
+        scores = user @ self.product_item.weight.T
+        items = self.item_layer(self.network_item.weight)
+        # User by user, because [Q, n_items, units] may not fit into memory.
+        hidden = self.user_layer(self.network_user(users))
+        for row, of_user in zip(scores, hidden, strict=True):
+            row += self._deeper((of_user + items).relu()) @ of_network
+        return scores
+
+    def _output(self) -> tuple[Tensor, Tensor]:
+        """Return the output weights of the product and of the network."""
+        width = self.product_user.embedding_dim
+        return self.output.weight[0, :width], self.output.weight[0, width:]
+
+    def _deeper(self, active: Tensor) -> Tensor:
+        """Return the activations of the last hidden layer, given those of the first."""
         for layer in self.deeper:
             active = layer(active).relu()
-        scores += self.dropout(active) @ of_network
-        return scores
+        return active
+
+    def _weights(self) -> Weights:
+        of_product, of_network = self._output()
+        return Weights(
+            product_user=self.product_user.weight,
+            product_item=self.product_item.weight,
+            product_output=of_product,
+            network_user=self.network_user.weight,
+            network_item=self.network_item.weight,
+            user_layer=self.user_layer.weight,
+            user_bias=self.user_layer.bias,
+            item_layer=self.item_layer.weight,
+            network_output=of_network,
+            deeper=tuple(self.deeper.parameters()),
+        )
 
     def restart_last_layer(self, generator: torch.Generator) -> None:
         """Draw the output layer anew, as the paper does between warm-up and fine-tuning."""

@@ -1,0 +1,58 @@
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import pytest
+import torch
+
+from fairtopk.kernels.threads import run_all
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_results_are_in_the_order_of_the_pieces(threads: int) -> None:
+    torch.set_num_threads(threads)
+    squares: list[Callable[[], int]] = [partial(pow, place, 2) for place in range(20)]
+    assert run_all(squares) == [place * place for place in range(20)]
+    assert run_all([]) == []
+
+
+def test_pieces_run_at_the_same_time_each_on_one_thread_without_gradients() -> None:
+    torch.set_num_threads(2)
+    together = threading.Barrier(2, timeout=10)
+
+    def piece() -> tuple[int, bool]:
+        together.wait()
+        return torch.get_num_threads(), torch.is_grad_enabled()
+
+    assert run_all([piece, piece]) == [(1, False), (1, False)]
+    assert torch.get_num_threads() == 2
+
+
+def test_with_one_thread_pieces_run_on_that_of_the_caller() -> None:
+    torch.set_num_threads(1)
+    pieces = [threading.get_ident, torch.is_grad_enabled]
+    assert run_all(pieces) == [threading.get_ident(), False]
+
+
+def test_threads_born_later_use_as_many_as_before() -> None:
+    torch.set_num_threads(3)
+    run_all([int, int])
+    seen: list[int] = []
+    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert seen == [3]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_error_of_a_piece_reaches_the_caller(threads: int) -> None:
+    torch.set_num_threads(threads)
+    with pytest.raises(ZeroDivisionError):
+        run_all([partial(divmod, 1, 0), partial(divmod, 1, 1)])
