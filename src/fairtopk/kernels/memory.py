@@ -1,6 +1,6 @@
 """Large arrays that are used again once nobody holds them.
 
-Fresh memory has to be cleared by the system page by page. At 27,000 items that was a third of
+Fresh memory has to be cleared by the system page by page. At 27,000 items that was a fifth of
 the time of a forward and backward pass.
 """
 
