@@ -76,8 +76,12 @@ def build_phases(config: Config, scorer: nn.Module, sampler: ListSampler) -> lis
     """Return warm-up and fine-tuning."""
     training = config.training
 
+    wanted = training.restart_last_layer
+    if wanted is None:
+        wanted = is_penalised(config.method)
+
     def restart() -> None:
-        if training.restart_last_layer and training.warmup_epochs:
+        if wanted and training.warmup_epochs:
             generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
             scorer.restart_last_layer(generator)  # type: ignore[operator]
 
@@ -98,6 +102,12 @@ def build_phases(config: Config, scorer: nn.Module, sampler: ListSampler) -> lis
             before=restart,
         ),
     ]
+
+
+def is_penalised(config: MethodConfig) -> bool:
+    """Return whether a method penalises exposure with a weight above 0."""
+    fair = METHODS[config.name].fairness != "none"
+    return fair and bool(config.c or config.c_relative)
 
 
 def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective:

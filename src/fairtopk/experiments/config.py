@@ -93,11 +93,13 @@ class TrainingConfig(Section):
 
     warmup_epochs: NonNegativeInt = 20  # of list-wise cross-entropy
     warmup_rate: PositiveFloat = 1e-3
-    restart_last_layer: bool = False  # draw the output layer anew after the warm-up
+    # Draw the output layer anew after the warm-up. None: where there is a penalty, which would
+    # otherwise first have to flatten the scores that the warm-up spread out.
+    restart_last_layer: bool | None = None
     epochs: NonNegativeInt = 120
     rate: PositiveFloat = 4e-4
     rate_factor: PositiveFloat = 0.25  # what the rate is multiplied by ...
-    rate_epochs: tuple[PositiveInt, ...] = (60,)  # ... after each of these
+    rate_epochs: tuple[PositiveInt, ...] = (90,)  # ... after each of these (the paper's: 60)
     optimizer: Literal["adam", "momentum"] = "adam"
     gamma_5: Annotated[float, Field(gt=0, le=1)] = 0.1  # momentum: weight of the new gradient
     weight_decay: NonNegativeFloat = 1e-7
@@ -105,7 +107,7 @@ class TrainingConfig(Section):
     lists: ListSizes = ListSizes()
     corrected: bool = False  # weigh slots by how many items they stand for
     validate_every: PositiveInt = 1  # epochs
-    tolerance: NonNegativeFloat = 0.01  # of the best NDCG that a fairer epoch may lose
+    tolerance: NonNegativeFloat = 0.001  # of the best NDCG that a fairer epoch may lose
     patience: PositiveInt | None = None  # epochs without a better one before stopping early
     save_minutes: PositiveFloat = 5.0
 

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from fairtopk.checkpoints import Saved, load_pair, load_tensors, save_pair, save_tensors
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import METHODS
 from fairtopk.evaluation import evaluate, sampled_blocks
 from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.build import (
@@ -27,6 +26,7 @@ from fairtopk.experiments.build import (
     build_phases,
     build_sampler,
     build_scorer,
+    is_penalised,
     warmup_key,
 )
 from fairtopk.experiments.choosing import chooser
@@ -115,9 +115,7 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
         means = {name: float(value.double().nanmean()) for name, value in values.items()}
         return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
 
-    fair = METHODS[config.method.name].fairness != "none"
-    penalised = fair and (config.method.c or config.method.c_relative)
-    gap = f"valid_{evaluation.select_gap}@{k}" if penalised else None
+    gap = f"valid_{evaluation.select_gap}@{k}" if is_penalised(config.method) else None
     return Trainer(
         scorer,
         build_phases(config, scorer, sampler),
