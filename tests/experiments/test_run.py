@@ -212,6 +212,7 @@ def test_on_biased_data_a_penalty_ends_fairer_than_none(
             training={
                 "warmup_epochs": 5, "epochs": 8, "batch_size": 64, "rate": 3e-3,
                 "warmup_rate": 3e-3, "lists": {"rated": 10, "unrated": 100},
+                "restart_last_layer": False,
             },
         )  # fmt: skip
         result = train_run(settings, tmp_path / f"{c}", lists=biased, warmups=tmp_path / "warm")

@@ -81,6 +81,7 @@ def demo_config(method: dict[str, Any], seed: int) -> Config:
                 "rate": 3e-3,
                 "rate_epochs": [12],
                 "batch_size": 64,
+                "restart_last_layer": False,  # there is no time to train it again
                 "lists": {"rated": 10, "unrated": 100},
             },
             "evaluation": {"k": [10, K, 50]},
