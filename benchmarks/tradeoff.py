@@ -35,7 +35,7 @@ BLIND = "k-song"
 # Values of C / n^2 for each row; the released preset has the K of the authors' runs.
 ROWS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     BLIND: ({"name": "k-song"}, (0.0,)),
-    "kso-red": ({"name": "kso-red"}, (0.5, 1.0, 2.0)),
+    "kso-red": ({"name": "kso-red"}, (0.3, 0.5, 1.0, 2.0)),
     "kso-red, paper": ({"name": "kso-red", "preset": "paper"}, (0.5, 1.5)),
     "kso-red, released": ({"name": "kso-red", "preset": "released", "k": 300}, (0.5, 1.5)),
     "so-red": ({"name": "so-red"}, (0.5, 1.5)),
