@@ -34,7 +34,8 @@ def train(
                 settings, out, resume=resume, report=progress, warmups=data_home() / "warmups"
             )
         except KeyboardInterrupt:
-            console.print(f"saved; go on with: fairtopk train {config} --out {out} --resume")
+            again = f"fairtopk train {config} --out {out} --resume"
+            console.print(f"saved; go on with: {again}", highlight=False, soft_wrap=True)
             raise
     show_result(result)
     console.print(f"written to {out}", highlight=False, soft_wrap=True)
