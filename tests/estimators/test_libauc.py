@@ -1,8 +1,8 @@
-"""SONG and K-SONG step by step beside LibAUC's `NDCGLoss`, where that package is installed.
+"""SONG and K-SONG step by step beside LibAUC's `NDCGLoss`, which `make oracles` installs.
 
-LibAUC differs in three ways, which the tests form by themselves: its psi' lacks the factor
-alpha, it steps lambda by the fresh derivative instead of an average, and it selects by the
-lambda from before the step.
+LibAUC differs in four ways, which the tests form by themselves: its psi' lacks the factor
+alpha, it steps lambda by the fresh derivative instead of an average, it selects by the lambda
+from before the step, and its value is a scalar that has the right gradient, not the objective.
 """
 
 from typing import Any
@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from fairtopk.batches import Batch, list_batch
-from fairtopk.estimators.base import Selection, select_all
+from fairtopk.estimators.base import Estimate, Selection, select_all
 from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.threshold import ExactThreshold, TrackedThreshold
+from fairtopk.functional.hinge import mean_squared_hinge
+from fairtopk.functional.ndcg import ndcg_slope, ndcg_term
 from fairtopk.functional.surrogates import log_select, select
 
 libauc = pytest.importorskip("libauc.losses")
@@ -56,7 +58,7 @@ def oracle(**values: Any) -> Any:
     return loss
 
 
-def oracle_grad(loss: Any, scores: Tensor, batch: Batch) -> Tensor:
+def oracle_step(loss: Any, scores: Tensor, batch: Batch) -> Estimate:
     leaf = scores.clone().requires_grad_()
     inputs = {
         "rating": batch.relevance,
@@ -65,28 +67,50 @@ def oracle_grad(loss: Any, scores: Tensor, batch: Batch) -> Tensor:
         "num_pos_items": batch.n_relevant,
         "ideal_dcg": batch.ideal_dcg,
     }
-    loss(leaf, inputs).backward()
+    value = loss(leaf, inputs)
+    value.backward()
     assert leaf.grad is not None
-    return leaf.grad
+    return Estimate(value.detach(), leaf.grad)
+
+
+def gains(batch: Batch) -> Tensor:
+    """What each sampled relevant item counts: G / Z, times those it stands for, a mean."""
+    gain = (2 ** batch.relevance[:, :N_RELEVANT] - 1) / batch.ideal_dcg[:, None]
+    return gain * batch.n_relevant[:, None] / (N_RELEVANT * len(batch.query))
+
+
+def scalar(scores: Tensor, batch: Batch, u: Tensor, selection: Selection) -> Tensor:
+    """LibAUC's value: psi f'(u) g + psi' f(u) (h - what lambda moves by), from our parts."""
+    gain, length = gains(batch), batch.length[:, None]
+    share = batch.weight / LENGTH
+    fresh = mean_squared_hinge(scores, share, rows=N_RELEVANT, margin=1.0)
+    psi, slope = selection.psi[:, :N_RELEVANT], selection.slope[:, :N_RELEVANT]
+    value = (psi * ndcg_slope(u, gain, length) * fresh).sum()
+    moved = scores[:, :N_RELEVANT] - (selection.lam_slope * scores).sum(-1, keepdim=True)
+    return value + (slope * ndcg_term(u, gain, length) * moved).sum()
 
 
 def close(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-def test_song_has_the_same_surrogate_ranks_and_gradients() -> None:
+def test_song_has_the_same_surrogate_ranks_values_and_gradients() -> None:
     theirs, ours = oracle(topk=-1), NdcgSurrogate(N_PAIRS, gamma_0=0.3, start=0.0).double()
     for step in range(10):
         scores, batch = drawn(step)
-        found = ours(scores, batch, select_all(scores))
-        close(found.grad, oracle_grad(theirs, scores, batch))
+        whole = select_all(scores)
+        found, expected = ours(scores, batch, whole), oracle_step(theirs, scores, batch)
+        close(found.grad, expected.grad)
         close(ours.u_qi.value, theirs.u)
+        close(scalar(scores, batch, ours.u_qi.value[batch.pair], whole), expected.value)
+        ranks = N_ITEMS * theirs.u[batch.pair]
+        close(found.value, -(gains(batch) / (1 + ranks).log2()).sum())
     assert (theirs.u > 0).sum() > 20
 
 
 @pytest.mark.parametrize("version", ["prac", "theo"])
 @pytest.mark.parametrize("tau_1", [0.01, 0.5])
-def test_k_song_has_the_same_ranks_thresholds_curvatures_and_gradients(
+def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
     version: str, tau_1: float
 ) -> None:
     theirs = oracle(
@@ -99,7 +123,7 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_and_gradients(
         tau_1=tau_1, tau_2=1e-2, epsilon=0.0, start=0.0,
     ).double()  # fmt: skip
     threshold.v_q.gamma = 1.0  # a plain step
-    compared = 0
+    compared = values = 0
     for step in range(10):
         scores, batch = drawn(step)
         before = threshold.lam[batch.query].clone()
@@ -113,15 +137,22 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_and_gradients(
             slope=slope / ALPHA * theo,
             lam_slope=cut.lam_slope * theo,
         )
-        found = ours(scores, batch, selection).grad
-        expected = oracle_grad(theirs, scores, batch)
+        found, expected = ours(scores, batch, selection), oracle_step(theirs, scores, batch)
         # LibAUC does not keep d lambda / d h within the simplex; where it left it, we differ.
         inside = (selection.lam_slope < 1).all(-1)
         compared += int(inside.sum())
-        close(found[inside], expected[inside])
+        close(found.grad[inside], expected.grad[inside])
+        u = ours.u_qi.value[batch.pair]
+        if inside.all():
+            values += 1
+            close(scalar(scores, batch, u, selection), expected.value)
+        chosen = torch.sigmoid(ALPHA * (scores[:, :N_RELEVANT] - before[:, None]))
+        ranks = N_ITEMS * theirs.u[batch.pair]
+        close(found.value, -(chosen * gains(batch) / (1 + ranks).log2()).sum())
         close(ours.u_qi.value, theirs.u)
         close(threshold.lam, theirs.lambda_q[:N_QUERIES])
         if theo:
             close(threshold.s_q.value, theirs.s_q[:N_QUERIES])
     assert compared > 20  # of 40 lists
+    assert values > 1  # of 10 steps
     assert (theirs.lambda_q[:N_QUERIES] != 0).all()

@@ -5,6 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairtopk.estimators.methods import METHODS
+from fairtopk.estimators.objective import Objective
+from fairtopk.estimators.settings import PRESETS, ObjectiveSettings
 from fairtopk.estimators.state import LogMovingAverage, MovingAverage
 
 EVERYWHERE = torch.ones(1, dtype=torch.bool)
@@ -108,3 +111,21 @@ def test_the_table_is_saved_loaded_and_cast(kind: type[MovingAverage]) -> None:
     torch.testing.assert_close(
         other.value.double(), average.value, equal_nan=True, rtol=1e-6, atol=0
     )
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("preset", list(PRESETS))
+def test_at_the_size_of_movielens_20m_state_is_a_number_per_rating_and_six_per_user(
+    method: str, preset: str
+) -> None:
+    """80 MB for the ratings, where users x items would be 15 GB; nothing is allocated here."""
+    ratings, users = 20_000_263, 138_493
+    settings = ObjectiveSettings(**PRESETS[preset])
+    with torch.device("meta"):
+        part = Objective(
+            METHODS[method], settings, n_queries=users, n_pairs=ratings, n_groups=2
+        )
+    tables = part.state_dict().values()
+    assert all(table.ndim == 1 and table.dtype == torch.float32 for table in tables)
+    assert sum(table.nbytes for table in tables) <= 4 * ratings + 6 * 4 * users
+    assert max((len(table) for table in tables), default=0) <= ratings

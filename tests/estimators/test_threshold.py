@@ -158,3 +158,13 @@ def test_a_stale_curvature_gives_no_more_than_the_simplex() -> None:
     assert float(part.s_q.value[0]) == pytest.approx(0.9e-3)
     cut = part(scores + 1e3, batch)
     assert cut.lam_slope.tolist() == [[0, 1]]
+
+
+def test_without_curvature_lambda_does_not_move_with_the_scores() -> None:
+    """No score is near and tau_2 is 0; the second list is no longer than K."""
+    exact = ExactThreshold(1)
+    part = TrackedThreshold(exact, 2, tau_1=1e-3, tau_2=0.0, start=0.0).double()
+    scores, batch = lists([[9.0, 5.0, -4.0], [3.0]])
+    cut = part(scores, batch)
+    assert cut.lam_slope.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert cut.lam[0].isfinite()

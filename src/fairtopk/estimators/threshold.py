@@ -112,6 +112,8 @@ class TrackedThreshold(nn.Module):
         s = self.s_q.update(batch.query, curvature, where=some)
         v = self.v_q.update(batch.query, slope, where=some)
         lam = old - self.eta_0 * v
+        # Without tau_2 there is no curvature where no score is near; nor does lambda move then.
+        s = s.clamp(min=torch.finfo(s.dtype).tiny)
         if self.training and torch.is_grad_enabled():
             self.lam[batch.query[some]] = lam[some].to(self.lam.dtype)
         return Cut(

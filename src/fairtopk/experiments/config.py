@@ -25,10 +25,14 @@ from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import METHODS
-from fairtopk.estimators.settings import PRESETS, ObjectiveSettings
+from fairtopk.estimators.settings import PRESETS, Ks, ObjectiveSettings
+from fairtopk.experiments.faults import first_fault
+
+# Two names of one weight: to set one is to replace the other.
+SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
 
 
-class Section(BaseModel, frozen=True, extra="forbid"):
+class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """A table of the TOML file."""
 
 
@@ -55,6 +59,17 @@ class DataConfig(Section):
     @classmethod
     def _rule(cls, groups: Any) -> Any:
         return GroupRule.from_mapping(groups) if isinstance(groups, Mapping) else groups
+
+    @model_validator(mode="after")
+    def _embedded(self) -> "DataConfig":
+        given = [key for key in ("path", "groups") if getattr(self, key) is not None]
+        if self.source == "synthetic" and given:
+            unset = " ".join(f"--set data.{key}=" for key in given)
+            raise ValueError(
+                f"synthetic data takes no path and brings its own groups; leave out "
+                f"{' and '.join(given)}, or add: {unset}"
+            )
+        return self
 
 
 class ModelConfig(Section):
@@ -115,7 +130,7 @@ class TrainingConfig(Section):
 class EvaluationConfig(Section):
     """What is measured on which lists."""
 
-    k: tuple[PositiveInt, ...] = (50, 100, 200)
+    k: Ks = (50, 100, 200)
     protocol: Literal["sampled", "full"] = "sampled"
     unrated: PositiveInt = 300  # in sampled lists
     select_k: PositiveInt | None = None  # K on validation; None: the method's own
@@ -141,7 +156,10 @@ class Config(Section):
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
-    """Return the config of a TOML file; `changes` are like ``method.c=1e5``."""
+    """Return the config of a TOML file; `changes` are like ``method.c=1e5``.
+
+    A change to nothing, like ``data.path=``, unsets the key.
+    """
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -158,7 +176,7 @@ def check_config(values: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"{where}: {_first_fault(error)}") from error
+        raise InputError(f"{where}: {first_fault(error, values)}") from error
 
 
 def dump_config(config: Config) -> str:
@@ -176,30 +194,23 @@ def dump_config(config: Config) -> str:
 
 def _apply(change: str, values: dict[str, Any]) -> None:
     """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
-    path, separator, text = change.partition("=")
+    path, separator, text = (part.strip() for part in change.partition("="))
     if not separator:
         raise InputError(f"--set takes key=value, for example method.c=1e5, got {change!r}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
-    *sections, key = path.strip().split(".")
+    *sections, key = path.split(".")
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
             raise InputError(f"--set {change}: {section} is not a table")
+    if not text:
+        values.pop(key, None)
+        return
+    values.pop(SAME_WEIGHT.get(path, key), None)
     values[key] = value
-
-
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
-    path = ".".join(str(part) for part in fault["loc"] if not str(part).startswith("function"))
-    if fault["type"] == "extra_forbidden":
-        return f"unknown key {path}; check its spelling"
-    if fault["type"] == "missing":
-        return f"{path} is missing"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{path}: {message[0].lower()}{message[1:]}, got {fault['input']!r}"
 
 
 def _toml(value: Any) -> str:

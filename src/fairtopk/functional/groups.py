@@ -32,6 +32,7 @@ def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
         present: Which groups a list has, ``[Q, G]``.
     """
     known = present.to(exposure.dtype)
-    kept = exposure * known
-    slope = known * (known.sum(-1, keepdim=True) * kept - kept.sum(-1, keepdim=True))
-    return (slope * kept).sum(-1) / 2, slope
+    kept, n_present = exposure * known, known.sum(-1, keepdim=True)
+    slope = known * (n_present * kept - kept.sum(-1, keepdim=True))
+    # By squares of differences: never below 0, and precise where exposures are near.
+    return (slope**2).sum(-1) / (2 * n_present[:, 0].clamp(min=1)), slope
