@@ -10,7 +10,7 @@ from torch import Tensor
 from fairtopk.batches import Batch, list_batch
 from fairtopk.estimators.base import Selection, select_all
 from fairtopk.estimators.exposure import ExposureDisparity
-from fairtopk.functional.surrogates import log_select, select
+from fairtopk.functional.surrogates import select
 
 N_QUERIES, LENGTH = 5, 8
 
@@ -107,9 +107,8 @@ def test_over_several_visits_it_is_the_recursion_of_the_paper(
         selection = select_all(scores)
         if top:
             lam, beta = scores.new_tensor([0.1, -0.2, 0.3]), scores.new_full((3,), 4.0)
-            psi, slope = select(scores, lam, beta)
-            log_psi = log_select(scores, lam, beta)
-            selection = Selection(psi, log_psi, 0 * slope, 0 * slope)
+            psi, _ = select(scores, lam, beta)
+            selection = Selection(psi)
         cost = [30.0, 0.0, 7.0]
         found, gap = part(scores, batch, selection, torch.tensor(cost).double())
         value, grad, gaps = plain.step(scores, batch, selection.psi, cost)

@@ -12,7 +12,7 @@ from fairtopk.estimators.exposure import ExposureDisparity
 from fairtopk.estimators.listnet import ListNet
 from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.threshold import ExactThreshold, TrackedThreshold
-from fairtopk.functional.surrogates import log_select, select
+from fairtopk.functional.surrogates import select
 from fairtopk.functional.threshold import threshold_curvature
 
 SCORES = torch.tensor([[2, 1, 0.5, 0, -1]], dtype=torch.float64)
@@ -87,7 +87,6 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
     curvature, cross = threshold_curvature(SCORES, share, lam, tau_1=0.1, tau_2=1e-3)
     selection = Selection(
         psi=psi,
-        log_psi=log_select(SCORES, lam, beta),
         slope=slope * (mode != "frozen"),
         lam_slope=cross / curvature * (mode == "full"),
     )

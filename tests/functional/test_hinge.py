@@ -4,9 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.functional.hinge import DENSE_LIMIT, DenseHinge, SortedHinge, mean_squared_hinge
+from fairtopk.functional.hinge import (
+    DENSE_LIMIT,
+    CompiledHinge,
+    DenseHinge,
+    SortedHinge,
+    mean_squared_hinge,
+)
 
-WAYS = [DenseHinge, SortedHinge]
+WAYS = [CompiledHinge, DenseHinge, SortedHinge]
 
 
 def plain(scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
@@ -60,8 +66,8 @@ def test_the_way_is_chosen_by_size() -> None:
         scores, weight = lists(1, 2, length)
         scores.requires_grad_()
         name = type(mean_squared_hinge(scores, weight, rows=10, margin=1.0).grad_fn).__name__
-        assert name == "DenseHingeBackward"
+        assert name == "CompiledHingeBackward"
         name = type(
             mean_squared_hinge(scores, weight, rows=length, margin=1.0).grad_fn
         ).__name__
-        assert name == ("DenseHingeBackward" if length == 10 else "SortedHingeBackward")
+        assert name == ("CompiledHingeBackward" if length == 10 else "SortedHingeBackward")

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -22,18 +23,29 @@ class Selection(NamedTuple):
 
     Attributes:
         psi: Weight of each slot, ``[Q, L]``.
-        log_psi: Its logarithm, finite where psi underflows, ``[Q, L]``.
-        slope: psi' where the gradient goes through psi, zeros where psi is frozen, ``[Q, L]``.
+        slope: psi' where the gradient goes through psi, None where psi is frozen, ``[Q, L]``.
         lam_slope: d lambda / d h where the gradient goes through lambda too, ``[Q, L]``.
     """
 
     psi: Tensor
-    log_psi: Tensor
-    slope: Tensor
-    lam_slope: Tensor
+    slope: Tensor | None = None
+    lam_slope: Tensor | None = None
+
+    def through(self, toward: Tensor) -> Tensor | float:
+        """Return the gradient by way of psi and lambda, where `toward` is that in psi.
+
+        `toward` has the first R slots, ``[Q, R]``; what is returned has all, ``[Q, L]``.
+        """
+        if self.slope is None:
+            return 0.0
+        rows = toward.shape[1]
+        grad = torch.zeros_like(self.psi)
+        grad[:, :rows] = self.slope[:, :rows] * toward
+        if self.lam_slope is not None:
+            grad -= self.lam_slope * grad.sum(-1, keepdim=True)
+        return grad
 
 
 def select_all(scores: Tensor) -> Selection:
     """Return the selection of whole lists."""
-    zeros = scores.new_zeros(scores.shape)
-    return Selection(psi=zeros + 1, log_psi=zeros, slope=zeros, lam_slope=zeros)
+    return Selection(psi=torch.ones_like(scores))

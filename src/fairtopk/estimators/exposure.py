@@ -67,11 +67,11 @@ class ExposureDisparity(nn.Module):
         # Eq. 21, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
-        weighted = scores + batch.weight.log()
-        selected = (weighted + selection.log_psi)[:, None, :]
-        fresh = _log_mean(selected, of_group > 0, batch.weight[:, None, :])
+        highest = scores.masked_fill(batch.weight == 0, -torch.inf).amax(-1, keepdim=True)
+        scaled = (scores - highest).masked_fill(batch.weight == 0, -torch.inf).exp()
+        fresh = torch.einsum("qgl,ql->qg", of_group, selection.psi * scaled).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
-        fresh = _log_mean(weighted, batch.mask, batch.weight)
+        fresh = (share * scaled).sum(-1).log() + highest[:, 0]
         log_q = self.log_u_q.update(batch.query, fresh, where=some)
         # A mean exposure is at most 1; a stale average could claim more.
         exposure = ((log_g - log_q[:, None]).exp() / length).clamp(max=1)
@@ -82,20 +82,12 @@ class ExposureDisparity(nn.Module):
         cost = cost / len(scores)
         pull = pull * cost[:, None]
         toward = torch.einsum("qg,qgl->ql", pull, of_group) / length
-        counted = (batch.weight > 0) & some[:, None]
-        ratio = (scores - log_q[:, None]).exp().masked_fill(~counted, 0)
-        through = ratio * selection.slope * toward
+        ratio = scaled * (highest - log_q[:, None]).exp().masked_fill(~some[:, None], 0)
         grad = ratio * (
             selection.psi * toward - share * (pull * exposure).sum(-1, keepdim=True)
         )
-        grad += through - selection.lam_slope * through.sum(-1, keepdim=True)
+        grad = grad + selection.through(ratio * toward)
         return Estimate(value=(penalty * cost).sum(), grad=grad), _signed_gap(exposure, present)
-
-
-def _log_mean(log_values: Tensor, inside: Tensor, weight: Tensor) -> Tensor:
-    """Return the logarithm of a weighted mean; `log_values` have the weights in them."""
-    total = (inside * weight).sum(-1).log()
-    return log_values.masked_fill(~inside, -torch.inf).logsumexp(-1) - total
 
 
 def _signed_gap(exposure: Tensor, present: Tensor) -> Tensor:

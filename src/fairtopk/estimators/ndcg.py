@@ -55,9 +55,4 @@ class NdcgSurrogate(nn.Module):
         u = self.u_qi.update(batch.pair, fresh, where=relevant & (batch.pair >= 0))
         term, psi = ndcg_term(u, gain, length), selection.psi[:, :rows]
         (grad,) = torch.autograd.grad(mean_hinge, leaf, psi * ndcg_slope(u, gain, length))
-
-        # The gradient through psi and lambda; zeros where they are frozen.
-        through = selection.slope[:, :rows] * term
-        grad[:, :rows] += through
-        grad -= selection.lam_slope * through.sum(-1, keepdim=True)
-        return Estimate(value=(psi * term).sum(), grad=grad)
+        return Estimate(value=(psi * term).sum(), grad=grad + selection.through(term))

@@ -16,7 +16,7 @@ from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.rank_exposure import RankExposureDisparity
 from fairtopk.estimators.settings import ObjectiveSettings
 from fairtopk.estimators.threshold import Cut, ExactThreshold, TrackedThreshold
-from fairtopk.functional.surrogates import log_select, select
+from fairtopk.functional.surrogates import select
 
 SMALLEST_SPREAD = 1e-6
 
@@ -122,12 +122,10 @@ class Objective(nn.Module):
 
     def _select(self, scores: Tensor, cut: Cut, sharpness: Tensor) -> Selection:
         psi, slope = select(scores, cut.lam, sharpness)
-        mode = self.settings.gradient
+        if self.settings.gradient == "frozen":
+            return Selection(psi)
         return Selection(
-            psi=psi,
-            log_psi=log_select(scores, cut.lam, sharpness),
-            slope=slope if mode != "frozen" else torch.zeros_like(slope),
-            lam_slope=cut.lam_slope if mode == "full" else torch.zeros_like(slope),
+            psi, slope, cut.lam_slope if self.settings.gradient == "full" else None
         )
 
 

@@ -53,8 +53,7 @@ class RankExposureDisparity(nn.Module):
         toward = torch.einsum("qg,qgl->ql", pull * cost[:, None], of_group)
         upstream = -ndcg_slope(fresh, selection.psi * toward, length)
         (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
-        through = selection.slope * toward * discount
-        grad += through - selection.lam_slope * through.sum(-1, keepdim=True)
+        grad = grad + selection.through(toward * discount)
         others = torch.where(present, exposure, 0)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
         gap = torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
         return Estimate(value=(penalty * cost).sum(), grad=grad), gap

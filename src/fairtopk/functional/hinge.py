@@ -4,14 +4,17 @@ For row i (one of the first R slots) and weights w that sum to 1 over the list,
 
     g_i = sum_j w_j max(h_j - h_i + c, 0)^2      (the mean in Eq. 15; n g_i stands for a rank)
 
-Two ways to the same numbers: dense costs R x L per list, sorted costs L log L. The choice is by
-size. Both are differentiable once, with respect to scores.
+Three ways to the same numbers: all pairs cost R x L per list, by compiled loops or, where those
+do not run, as one table; sorting costs L log L. All are differentiable once, with respect to
+scores.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from fairtopk.kernels.hinge import hinge_means, hinge_slopes
 
 # Rows x slots of a list from which on sorting is the quicker way (measured on two CPU cores).
 DENSE_LIMIT = 20_000
@@ -26,9 +29,36 @@ def mean_squared_hinge(scores: Tensor, weight: Tensor, *, rows: int, margin: flo
         rows: How many slots, from the first on, need their g (R).
         margin: The hinge's c.
     """
-    way = DenseHinge if rows * scores.shape[1] <= DENSE_LIMIT else SortedHinge
+    way: type[torch.autograd.Function] = SortedHinge
+    if rows * scores.shape[1] <= DENSE_LIMIT:
+        loops = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
+        way = CompiledHinge if loops else DenseHinge
     result: Tensor = way.apply(scores, weight, rows, margin)  # type: ignore[no-untyped-call]
     return result
+
+
+class CompiledHinge(torch.autograd.Function):
+    """Pair by pair on the CPU: ten times as fast as a table of them at R = 10, L = 310."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
+        """Return g, ``[Q, R]``."""
+        scores, weight = scores.detach().contiguous(), weight.to(scores.dtype).contiguous()
+        mean, lead = scores.new_empty(2, len(scores), rows).numpy()
+        ctx.margin = scores.numpy().dtype.type(margin)
+        hinge_means(scores.numpy(), weight.numpy(), ctx.margin, mean, lead)
+        ctx.save_for_backward(scores, weight, torch.from_numpy(lead))
+        return torch.from_numpy(mean)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the gradient, ``[Q, L]``."""
+        scores, weight, lead = (saved.numpy() for saved in ctx.saved_tensors)
+        grad = torch.empty_like(ctx.saved_tensors[0])
+        hinge_slopes(
+            scores, weight, ctx.margin, upstream.contiguous().numpy(), lead, grad.numpy()
+        )
+        return grad, None, None, None
 
 
 class DenseHinge(torch.autograd.Function):

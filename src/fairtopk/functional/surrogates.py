@@ -15,8 +15,3 @@ def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> tuple[Tensor, Tens
     beta = sharpness[:, None]
     psi = torch.sigmoid(beta * (scores - lam[:, None]))
     return psi, beta * psi * (1 - psi)
-
-
-def log_select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> Tensor:
-    """Return log psi(h - lambda), which stays finite where psi underflows, ``[Q, L]``."""
-    return torch.nn.functional.logsigmoid(sharpness[:, None] * (scores - lam[:, None]))

@@ -16,29 +16,15 @@ of a batch's users stay in the cache. Visited user by user, the forward pass too
 times as long at 27,000 items.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.kernels.pairs import CERTAIN, EACH, Dropout, Pairs, draw_kept
 
-P = ParamSpec("P")
-R = TypeVar("R")
 Floats = NDArray[np.floating]
-
-
-def summing(function: Callable[P, R]) -> Callable[P, R]:
-    """Return `function` compiled like `compiled` does, but free to reorder sums in its loops.
-
-    Only so are they vectorised. The order is fixed when the loop is compiled: it depends on the
-    kind of machine, and not on the number of threads.
-    """
-    flags = {"reassoc", "contract", "nsz"}
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, fastmath=flags)(function))
 
 
 class Sides(NamedTuple):
