@@ -7,7 +7,7 @@ step ends with the same bits as one that was never stopped.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,12 +16,21 @@ from torch import Tensor, nn
 from fairtopk.batches import Batch, ListSampler
 from fairtopk.errors import InputError
 from fairtopk.estimators.objective import Objective
+from fairtopk.optimizers.lazy import LazyOptimizer, Reads
 
 Record = dict[str, Any]
 
 
 class TrainingError(InputError):
     """Training cannot go on; the message says where it stopped and why that may be."""
+
+
+@runtime_checkable
+class ReadsRows(Protocol):
+    """A scorer that can tell which rows of its tables a batch will read."""
+
+    def rows_read(self, batch: Batch) -> Reads:
+        """Return tables, and the rows of each that `forward` reads."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,11 @@ def train_step(
     scorer: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch
 ) -> float:
     """Take one pass of Algorithm 1's loop; return the objective on this batch."""
+    if isinstance(optimizer, LazyOptimizer):
+        if isinstance(scorer, ReadsRows):
+            optimizer.catch_up(scorer.rows_read(batch))
+        else:
+            optimizer.settle()
     scores: Tensor = scorer(batch)
     estimate = objective(scores.detach(), batch)
     optimizer.zero_grad()
@@ -157,6 +171,8 @@ class Trainer:
         progress = self.progress
         means = {name: total / progress.step for name, total in progress.sums.items()}
         record: Record = {"phase": phase.name, "epoch": progress.epoch + 1, **means}
+        if isinstance(phase.optimizer, LazyOptimizer):
+            phase.optimizer.settle()
         last = progress.phase == len(self.phases) - 1
         if last and (progress.epoch + 1) % self.validate_every == 0:
             record |= self.validate()
@@ -177,6 +193,14 @@ class Trainer:
         if self.patience is None or progress.chosen is None:
             return False
         return len(progress.history) - 1 - progress.chosen >= self.patience
+
+    def model(self) -> dict[str, Tensor]:
+        """Return the weights of the chosen epoch, or of the last step while there is none."""
+        optimizer = self.phases[: self.progress.phase + 1][-1].optimizer
+        if self.chosen or not isinstance(optimizer, LazyOptimizer):
+            return self.chosen or dict(self.scorer.state_dict())
+        weights = self.scorer.state_dict(keep_vars=True)
+        return {name: optimizer.settled(value) for name, value in weights.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return everything that `load_state` needs to go on, beside `progress`."""

@@ -14,6 +14,7 @@ import torch
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
+from fairtopk.experiments import build
 from fairtopk.experiments.config import Config, check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import train_run
@@ -37,6 +38,12 @@ def config(**changes: dict[str, Any]) -> Config:
 @pytest.fixture(scope="module")
 def lists() -> Lists:
     return ft.split(ft.load("synthetic"))
+
+
+@pytest.fixture
+def _lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the small tables of the embedded data be updated like large ones."""
+    monkeypatch.setattr(build, "LAZY_ROWS", 0)
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
@@ -87,7 +94,19 @@ def test_one_seed_gives_the_same_bits_and_another_seed_others(
 def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     lists: Lists, tmp_path: Path, preset: str
 ) -> None:
-    settings = config(method={**BASE["method"], "preset": preset})
+    stop_and_go(config(method={**BASE["method"], "preset": preset}), lists, tmp_path)
+
+
+@pytest.mark.usefixtures("_lazy")
+@pytest.mark.parametrize("optimizer", ["adam", "momentum"])
+def test_a_run_with_a_lazy_optimizer_goes_on_to_the_same_bits(
+    lists: Lists, tmp_path: Path, optimizer: str
+) -> None:
+    training = {"optimizer": optimizer, "batch_size": 100, "epochs": 1}
+    stop_and_go(config(training={**BASE["training"], **training}), lists, tmp_path)
+
+
+def stop_and_go(settings: Config, lists: Lists, tmp_path: Path) -> None:
     train_run(settings, tmp_path / "whole", lists=lists)
     stops = [2, 4, 7, 11]
 
@@ -112,6 +131,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text(dump_config(settings))
     program = (
         "import sys; from pathlib import Path;"
+        "from fairtopk.experiments import build; build.LAZY_ROWS = 0;"
         "from fairtopk.experiments.config import load_config;"
         "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
         "config = load_config(folder / 'c.toml');"
@@ -153,6 +173,7 @@ def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
         train_run(config(), tmp_path / "none", lists=lists, resume=True)
 
 
+@pytest.mark.usefixtures("_lazy")
 def test_a_shared_warm_up_changes_nothing(lists: Lists, tmp_path: Path) -> None:
     train_run(config(), tmp_path / "alone", lists=lists)
     for name in ("first", "second"):
@@ -232,6 +253,23 @@ def test_colour_blind_methods_and_both_models_train(lists: Lists, tmp_path: Path
             )
             result = train_run(settings, tmp_path / f"{method}-{model}", lists=lists)
             assert result["metrics"]["ndcg@20"]["mean"] > 0.2
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "momentum"])
+def test_a_lazy_optimizer_changes_no_result(
+    lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    training = {**BASE["training"], "optimizer": optimizer, "rate_epochs": (1,)}
+    settings = config(training=training, model={"width": 8, "dropout": 0.0})
+    found = []
+    for name, rows in (("dense", 20_000), ("lazy", 0)):
+        monkeypatch.setattr(build, "LAZY_ROWS", rows)
+        train_run(settings, tmp_path / name, lists=lists)
+        found.append(weights(tmp_path / name))
+        kept = load_tensors(tmp_path / name / "state.safetensors").tensors
+        assert any(key.endswith(".last") for key in kept) == (name == "lazy")
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-5)
 
 
 def test_momentum_is_the_update_of_algorithm_1(lists: Lists, tmp_path: Path) -> None:

@@ -16,12 +16,18 @@ from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
 from fairtopk.experiments.config import Config, DataConfig, MethodConfig, TrainingConfig
 from fairtopk.lists import Lists, split, split_random
+from fairtopk.optimizers.adam import LazyAdam
+from fairtopk.optimizers.momentum import LazyMomentum
+from fairtopk.scorers.compiled import is_compiled
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
 from fairtopk.training import Phase, key_of
 
 # What the random parts of a run are keyed by, beside its seed.
 START, RESTART = 1, 2
+
+# Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
+LAZY_ROWS = 20_000
 
 
 def build_lists(config: DataConfig, *, seed: int) -> Lists:
@@ -39,7 +45,8 @@ def build_lists(config: DataConfig, *, seed: int) -> Lists:
 
 def build_scorer(config: Config, data: Interactions) -> nn.Module:
     """Return the model of a config, at its random start."""
-    model = config.model
+    model, rows = config.model, max(data.n_users, data.n_items)
+    sparse = rows >= LAZY_ROWS and is_compiled(model.backend, torch.empty(0))
     generator = torch.Generator().manual_seed(key_of(config.seed, START))
     if model.name == "mf":
         return MatrixFactorization(
@@ -47,6 +54,7 @@ def build_scorer(config: Config, data: Interactions) -> nn.Module:
             data.n_items,
             width=model.width,
             backend=model.backend,
+            sparse=sparse,
             generator=generator,
         )
     return NeuMF(
@@ -56,6 +64,7 @@ def build_scorer(config: Config, data: Interactions) -> nn.Module:
         hidden=model.hidden,
         dropout=model.dropout,
         backend=model.backend,
+        sparse=sparse,
         generator=generator,
     )
 
@@ -144,18 +153,17 @@ def warmup_key(config: Config, lists: Lists) -> str:
 
 
 def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:
+    """Return a lazy optimizer for a scorer with sparse gradients, else a dense one."""
+    parameters, decay = scorer.parameters(), training.weight_decay
+    lazy = any(getattr(part, "sparse", False) for part in scorer.modules())
     if training.optimizer == "adam":
-        return torch.optim.Adam(
-            scorer.parameters(), weight_decay=training.weight_decay, fused=True
-        )
+        if lazy:
+            return LazyAdam(parameters, weight_decay=decay)
+        return torch.optim.Adam(parameters, weight_decay=decay, fused=True)
     # Lines 11 and 12 of Algorithm 1: z <- (1 - gamma_5) z + gamma_5 G; w <- w - eta_1 z.
     keep = 1 - training.gamma_5
-    return torch.optim.SGD(
-        scorer.parameters(),
-        momentum=keep,
-        dampening=keep,
-        weight_decay=training.weight_decay,
-    )
+    momentum = LazyMomentum if lazy else torch.optim.SGD
+    return momentum(parameters, momentum=keep, dampening=keep, weight_decay=decay)
 
 
 def _schedule(training: TrainingConfig) -> Callable[[int], float]:

@@ -132,8 +132,7 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
 
 def _save(trainer: Trainer, out: Path, seconds: float) -> None:
     progress = trainer.progress
-    chosen = trainer.chosen or dict(trainer.scorer.state_dict())
-    model = Saved(chosen, {"step": progress.total})
+    model = Saved(trainer.model(), {"step": progress.total})
     about = {"step": progress.total, "progress": asdict(progress), "seconds": seconds}
     save_pair(out, model, Saved(trainer.state(), about))
     write_text(

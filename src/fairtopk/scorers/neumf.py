@@ -98,6 +98,13 @@ class NeuMF(nn.Module):
             row += self._deeper((of_user + items).relu()) @ of_network
         return scores
 
+    def rows_read(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """Return the rows of each embedding that `forward` reads, for a lazy optimizer."""
+        of_users = (self.product_user.weight, self.network_user.weight)
+        of_items = (self.product_item.weight, self.network_item.weight)
+        item = batch.item.reshape(-1)
+        return [(one, batch.query) for one in of_users] + [(one, item) for one in of_items]
+
     def _output(self) -> tuple[Tensor, Tensor]:
         """Return the output weights of the product and of the network."""
         width = self.product_user.embedding_dim

@@ -1,0 +1,219 @@
+"""What lazy optimizers share: which rows of a parameter are behind, and bringing them up."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain, pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.autograd.graph import increment_version
+
+from fairtopk.errors import InputError
+from fairtopk.kernels.lazy import rows_behind
+from fairtopk.kernels.threads import run_all
+
+Array = NDArray[Any]
+Advance = Callable[[Array, Array], None]  # brings rows up, given their gradients
+Reads = Iterable[tuple[Tensor, Tensor]]  # parameters, and the rows of each that are read
+
+PIECE = 64_000  # steps of a weight that are worth a piece of work for a thread
+MAX_PIECES = 16  # of a parameter
+
+
+class LazyOptimizer(torch.optim.Optimizer):
+    """An optimizer that leaves the rows that have no gradient for later.
+
+    It ends with the numbers of a dense optimizer that is fed the same gradients, where a row
+    without a gradient counts as one of 0. Such rows move too, by what the optimizer remembers
+    and by weight decay; they are brought up to date, step by missed step, when they are next
+    needed. So in a loop around it, whatever is to be read has to be named first::
+
+        optimizer.catch_up([(table, rows)])  # before a forward pass reads these rows
+        optimizer.settle()  # before all weights are read, or changed by other means
+
+    Only tables with sparse gradients have rows that are left for later: `nn.Embedding` gives
+    them with ``sparse=True``. A dense gradient updates all rows, as ever. Rate and weight decay
+    may be changed at any time.
+
+    What is kept of a row in `state_dict` is that of its last update, with the number of that
+    step: saving brings nothing up to date, so it changes nothing in what follows.
+
+    Parameters have to be on the CPU, in float32 or float64. Work is shared among as many
+    threads as torch is set to use, which changes no bit.
+    """
+
+    kept: tuple[str, ...]  # names of what is remembered of each weight
+
+    def _rule(self, group: dict[str, Any]) -> tuple[float, ...]:
+        """Return what is set for the steps of a group."""
+        raise NotImplementedError
+
+    def _advance(
+        self, table: Sequence[Array], rule: Sequence[float], oldest: int, now: int
+    ) -> Advance:
+        """Return what brings rows of a table up to step `now` from `oldest` or later."""
+        raise NotImplementedError
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, as in any optimizer."""
+        super().add_param_group(param_group)
+        for one in self.param_groups[-1]["params"]:
+            fits = one.dtype in (torch.float32, torch.float64) and one.is_contiguous()
+            if one.device.type != "cpu" or not fits:
+                raise InputError(
+                    f"lazy optimizers need contiguous float32 or float64 parameters on the "
+                    f"CPU, got {one.dtype} on {one.device}; use one of torch.optim"
+                )
+
+    @torch.no_grad()
+    def step(  # type: ignore[override]
+        self, closure: Callable[[], float] | None = None
+    ) -> float | None:
+        """Take a step with the gradients at hand; parameters without one are left alone."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        pieces = []
+        for group in self.param_groups:
+            rule = self._rule(group)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    pieces += self._step(parameter, parameter.grad, rule)
+        run_all(pieces)
+        return loss
+
+    @torch.no_grad()
+    def catch_up(self, reads: Reads) -> None:
+        """Bring rows up to date.
+
+        Args:
+            reads: Pairs of a parameter and some of its rows, which may repeat, ``[n]``; no
+                parameter twice.
+        """
+        pieces = []
+        for parameter, rows in reads:
+            pieces += self._missed(parameter, rows)
+        run_all(pieces)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Bring everything up to date."""
+        run_all([piece for one in self._parameters() for piece in self._missed(one)])
+
+    @torch.no_grad()
+    def settled(self, parameter: Tensor) -> Tensor:
+        """Return a copy of a parameter brought up to date; nothing is changed."""
+        copy = parameter.detach().clone()
+        if parameter in self.state:
+            state = self.state[parameter]
+            state = state | {name: state[name].clone() for name in (*self.kept, "last")}
+            run_all(self._bring_up(copy, state, _behind(state)))
+        return copy
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go back to a state that `state_dict` returned."""
+        if any("last" not in state for state in state_dict["state"].values()):
+            raise InputError("this state was saved by another optimizer, not by a lazy one")
+        super().load_state_dict(state_dict)
+        # That casts to the type of the parameter, in which step numbers would be rounded.
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        for number, parameter in zip(numbers, self._parameters(), strict=True):
+            for name in ("last", "rule"):
+                if parameter in self.state:
+                    self.state[parameter][name] = state_dict["state"][number][name]
+
+    def _parameters(self) -> Iterable[Tensor]:
+        return chain.from_iterable(group["params"] for group in self.param_groups)
+
+    def _step(
+        self, parameter: Tensor, grad: Tensor, rule: tuple[float, ...]
+    ) -> list[Callable[[], None]]:
+        """Return the work of a step with the gradient of a parameter."""
+        state = self.state[parameter]
+        if not state:
+            state |= {name: torch.zeros_like(parameter) for name in self.kept}
+            state["last"] = torch.zeros(_shape(parameter)[0], dtype=torch.int32)
+            state["step"] = torch.zeros((), dtype=torch.int64)
+            state["rule"] = torch.tensor(rule, dtype=torch.float64)
+        elif tuple(state["rule"].tolist()) != rule:
+            run_all(self._missed(parameter))
+            state["rule"] = torch.tensor(rule, dtype=torch.float64)
+        rows, grads = _row_gradients(grad, state)
+        state["step"] += 1
+        increment_version(parameter)
+        return self._bring_up(parameter, state, rows, grads)
+
+    def _missed(
+        self, parameter: Tensor, rows: Tensor | None = None
+    ) -> list[Callable[[], None]]:
+        """Return the work of bringing rows of a parameter up to date; None is all rows."""
+        state = self.state.get(parameter)
+        if not state:
+            return []
+        behind = _behind(state, rows)
+        if len(behind) > 0:
+            increment_version(parameter)
+        return self._bring_up(parameter, state, behind)
+
+    def _bring_up(
+        self, weight: Tensor, state: dict[str, Tensor], rows: Array, grads: Array | None = None
+    ) -> list[Callable[[], None]]:
+        """Return the work of bringing rows up to the present step, in pieces."""
+        if len(rows) == 0:
+            return []
+        now, shape = int(state["step"]), _shape(weight)
+        tables = [weight.detach(), *(state[name] for name in self.kept)]
+        arrays, last = [one.numpy().reshape(shape) for one in tables], state["last"].numpy()
+        oldest = int(last[rows].min())
+        advance = self._advance([*arrays, last], state["rule"].tolist(), oldest, now)
+        if grads is None:
+            grads = arrays[0][:0]
+        work = len(rows) * shape[1] * (now - oldest)
+        count = min(max(work // PIECE, 1), MAX_PIECES, len(rows))
+        edges = [len(rows) * place // count for place in range(count + 1)]
+        slices = [slice(*both) for both in pairwise(edges)]
+        return [partial(advance, rows[one], grads[one]) for one in slices]
+
+
+def _shape(parameter: Tensor) -> tuple[int, int]:
+    """Return a parameter's number of rows, and their length."""
+    n_rows = parameter.shape[0] if parameter.dim() > 0 else 1
+    return n_rows, parameter.numel() // max(n_rows, 1)
+
+
+def _behind(state: dict[str, Tensor], rows: Tensor | None = None) -> Array:
+    """Return the rows that missed steps, each once: all, or those in `rows`."""
+    last, now = state["last"].numpy(), int(state["step"])
+    if len(last) == 0 or last.min() == now:
+        return np.empty(0, np.int64)
+    if rows is None:
+        return np.flatnonzero(last < now)
+    numbers = rows.contiguous().numpy()
+    if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(last):
+        raise InputError(
+            f"rows of this parameter are numbered from 0 to {len(last) - 1}, got "
+            f"{numbers.min()} to {numbers.max()}"
+        )
+    return rows_behind(numbers, last, now)
+
+
+def _row_gradients(grad: Tensor, state: dict[str, Tensor]) -> tuple[Array, Array]:
+    """Return the rows that have a gradient, each once, and their gradients."""
+    shape = _shape(grad)
+    if not grad.is_sparse:
+        return np.arange(shape[0]), grad.contiguous().numpy().reshape(shape)
+    last, now = state["last"].numpy(), int(state["step"])
+    rows = grad._indices()[0].numpy()
+    if len(rows_behind(rows, last, now + 1)) < len(rows):
+        grad = grad.coalesce()
+        rows = grad.indices()[0].numpy()
+    if (last[rows] < now).any():
+        raise InputError(
+            "a sparse gradient has rows that were not up to date in the forward pass; name "
+            "them to catch_up before it"
+        )
+    return rows, grad._values().numpy().reshape(len(rows), shape[1])
