@@ -1,10 +1,11 @@
-"""What each method gives on MovieLens 1M, horror against the rest: NDCG against every gap.
+"""What each method gives on MovieLens 1M: NDCG against every gap.
 
-Usage: python benchmarks/tradeoff.py --data ml-1m.zip --out DIR [--seeds 3] [--processes 2]
+Usage: python benchmarks/tradeoff.py --data ml-1m.zip --out DIR [--groups horror] [--seeds 3]
 
 Lists of 5 + 300, K = 50 in training. Each method's C is chosen on validation: the smallest gap
-of Eq. 9 at K = 50 among those that lose at most 0.5 % of the colour-blind NDCG@50, means over
-seeds. Test is looked at once, for the C chosen. Finished runs are not repeated.
+of Eq. 9 at K = 50 among those that lose at most 1.5 % of the colour-blind NDCG@50, means over
+seeds (the colour-blind epoch is itself the best of 120 on validation, so that it looks better
+there than on test). Test is looked at once, for the C chosen. Finished runs are not repeated.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairtopk.evaluation import sampled_blocks, score
 from fairtopk.experiments.build import build_lists
@@ -29,13 +30,24 @@ from fairtopk.metrics import chance_floors, entropy, matched_temperature, score_
 from fairtopk.metrics.summary import summarise
 
 KS = (50, 100, 200)
-NDCG_LOSS = 0.005
+NDCG_LOSS = 0.015
 GAPS = ("exposure_gap", "rank_exposure_gap", "representation_gap")
 BLIND = "k-song"
-# Values of C / n^2 for each row; the released preset has the K of the authors' runs.
+GROUPS = {
+    "horror": {"column": "genres", "contains": "Horror"},
+    "documentary": {"column": "genres", "contains": "Documentary"},
+    "year": {"column": "year", "below": 1990},
+}
+# Values of C / n^2 for each row; the released preset has the K of the authors' runs. By rank,
+# exposure is about a hundred times that of a softmax.
 ROWS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {
     BLIND: ({"name": "k-song"}, (0.0,)),
-    "kso-red": ({"name": "kso-red"}, (0.3, 0.5, 1.0, 2.0)),
+    "kso-red": ({"name": "kso-red"}, (0.3, 0.5, 1.0)),
+    "kso-red, three K": ({"name": "kso-red", "k": [50, 100, 200]}, (0.5, 1.0)),
+    "kso-red, by rank": (
+        {"name": "kso-red", "exposure": "rank", "anchor": 1.0},
+        (0.001, 0.01),
+    ),
     "kso-red, paper": ({"name": "kso-red", "preset": "paper"}, (0.5, 1.5)),
     "kso-red, released": ({"name": "kso-red", "preset": "released", "k": 300}, (0.5, 1.5)),
     "so-red": ({"name": "so-red"}, (0.5, 1.5)),
@@ -56,7 +68,7 @@ class Cell(NamedTuple):
         return out / self.row.replace(", ", "-") / f"c{self.c:g}" / f"seed{self.seed}"
 
 
-def config_of(cell: Cell, data: Path) -> Config:
+def config_of(cell: Cell, data: Path, groups: str) -> Config:
     method = {"k": 50, **ROWS[cell.row][0]}
     if cell.c:
         method["c_relative"] = cell.c
@@ -66,7 +78,7 @@ def config_of(cell: Cell, data: Path) -> Config:
             "data": {
                 "source": "movielens-1m",
                 "path": str(data),
-                "groups": {"column": "genres", "contains": "Horror"},
+                "groups": GROUPS[groups],
             },
             "method": method,
             "evaluation": {"k": KS, "select_k": 50},
@@ -75,11 +87,11 @@ def config_of(cell: Cell, data: Path) -> Config:
     )
 
 
-def run_cell(cell: Cell, data: Path, out: Path) -> Cell:
+def run_cell(cell: Cell, data: Path, out: Path, groups: str) -> Cell:
     torch.set_num_threads(1)
     folder = cell.folder(out)
     started = (folder / "config.toml").exists()
-    train_run(config_of(cell, data), folder, resume=started, warmups=out / "warmups")
+    train_run(config_of(cell, data, groups), folder, resume=started, warmups=out / "warmups")
     return cell
 
 
@@ -87,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--groups", default="horror", choices=list(GROUPS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
@@ -96,20 +109,26 @@ def main() -> None:
     for rows in ([BLIND], [row for row in asked.rows if row != BLIND]):
         cells = [Cell(row, c, seed) for row in rows for c in ROWS[row][1] for seed in seeds]
         with ProcessPoolExecutor(asked.processes, mp_context=get_context("spawn")) as pool:
-            futures = [pool.submit(run_cell, cell, asked.data, asked.out) for cell in cells]
+            where = asked.data, asked.out, asked.groups
+            futures = [pool.submit(run_cell, cell, *where) for cell in cells]
             for done, future in enumerate(as_completed(futures), start=1):
                 print(f"{done} of {len(cells)} runs: {future.result()}", flush=True)
-    report(asked.data, asked.out, seeds, dict.fromkeys([BLIND, *asked.rows]))
+    report(asked.data, asked.out, asked.groups, seeds, dict.fromkeys([BLIND, *asked.rows]))
 
 
-def report(data: Path, out: Path, seeds: range, rows: Iterable[str]) -> None:
+def report(data: Path, out: Path, groups: str, seeds: range, rows: Iterable[str]) -> None:
     """Print a row per method at the C that validation chooses."""
     chosen = {row: choose(row, out, seeds) for row in rows}
-    lists = build_lists(config_of(Cell(BLIND, 0.0, 0), data).data, seed=0)
-    blind = {seed: Tested(Cell(BLIND, 0.0, seed), lists, data, out) for seed in seeds}
+    lists = build_lists(config_of(Cell(BLIND, 0.0, 0), data, groups).data, seed=0)
+
+    def tested(cell: Cell, blind: Tested | None = None) -> Tested:
+        model = load_model(cell.folder(out), lists, config_of(cell, data, groups))
+        return Tested(model, lists, seed=cell.seed, blind=blind)
+
+    blind = {seed: tested(Cell(BLIND, 0.0, seed)) for seed in seeds}
     table = {}
     for row, c in chosen.items():
-        found = [Tested(Cell(row, c, seed), lists, data, out, blind[seed]) for seed in seeds]
+        found = [tested(Cell(row, c, seed), blind[seed]) for seed in seeds]
         table[row] = {"c_relative": c, **summary(found, [blind[seed] for seed in seeds])}
         print(json.dumps({row: table[row]}), flush=True)
     (out / "tradeoff.json").write_text(json.dumps(table, indent=2) + "\n")
@@ -122,6 +141,7 @@ def choose(row: str, out: Path, seeds: range) -> float:
     values = {}
     for c in ROWS[row][1]:
         ndcg, gap = np.mean([validation(Cell(row, c, seed), out) for seed in seeds], axis=0)
+        print(f"validation: {row}, C/n2 {c:g}: NDCG@50 {ndcg:.4f}, Eq. 9 {gap:.6f}")
         values[c] = (ndcg < least, gap if ndcg >= least else -ndcg)
     return min(values, key=values.__getitem__)
 
@@ -141,11 +161,9 @@ class Tested:
     """The test lists of a run: its values per query, plain and at matched entropy."""
 
     def __init__(
-        self, cell: Cell, lists: Lists, data: Path, out: Path, blind: "Tested | None" = None
+        self, model: nn.Module, lists: Lists, *, seed: int, blind: "Tested | None" = None
     ) -> None:
-        config = config_of(cell, data)
-        model = load_model(cell.folder(out), lists, config)
-        blocks = sampled_blocks(lists.test, unrated=300, seed=cell.seed)
+        blocks = sampled_blocks(lists.test, unrated=300, seed=seed)
         scores = torch.cat([score(model, block) for block in blocks])
         relevance = torch.cat([block.relevance for block in blocks])
         self.group = torch.cat([block.group for block in blocks])

@@ -39,7 +39,8 @@ class Phase:
 
     Attributes:
         name: What the log calls it.
-        objective: What is minimised.
+        sampler: Draws the lists.
+        objective: What is minimised on them.
         optimizer: How.
         epochs: For how long.
         rate: Learning rate of each epoch.
@@ -47,6 +48,7 @@ class Phase:
     """
 
     name: str
+    sampler: ListSampler
     objective: Objective
     optimizer: torch.optim.Optimizer
     epochs: int
@@ -90,7 +92,6 @@ class Trainer:
     Args:
         scorer: The model.
         phases: What to do, in order.
-        sampler: Draws training lists.
         validate: Measures the model; returns values by name.
         prefers: Says whether the last record of a history is to be chosen over record `chosen`.
         watch: Returns the alarms that the last record of a history raises.
@@ -104,7 +105,6 @@ class Trainer:
         self,
         scorer: nn.Module,
         phases: list[Phase],
-        sampler: ListSampler,
         *,
         validate: Callable[[], dict[str, float]],
         prefers: Callable[[list[Record], int | None], bool],
@@ -114,7 +114,7 @@ class Trainer:
         validate_every: int = 1,
         patience: int | None = None,
     ) -> None:
-        self.scorer, self.phases, self.sampler = scorer, phases, sampler
+        self.scorer, self.phases = scorer, phases
         self.validate, self.prefers, self.watch = validate, prefers, watch
         self.seed, self.batch_size = seed, batch_size
         self.validate_every, self.patience = validate_every, patience
@@ -140,8 +140,10 @@ class Trainer:
 
     def total_steps(self) -> int:
         """Return how many steps all phases have."""
-        per_epoch = -(-len(self.sampler.n_relevant) // self.batch_size)
-        return per_epoch * sum(phase.epochs for phase in self.phases)
+        return sum(
+            phase.epochs * -(-len(phase.sampler.n_relevant) // self.batch_size)
+            for phase in self.phases
+        )
 
     def _steps(self, phase: Phase) -> Iterator[None]:
         """Take the steps of an epoch that are still to be taken."""
@@ -152,7 +154,7 @@ class Trainer:
             group["lr"] = phase.rate(progress.epoch)
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first = progress.step
-        for batch in self.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
+        for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
             torch.manual_seed(key_of(self.seed, epoch, progress.step))  # for dropout
             value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
             if not math.isfinite(value):

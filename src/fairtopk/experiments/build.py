@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from fairtopk.batches import ListSampler
+from fairtopk.batches import ListSampler, ListSizes
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
 from fairtopk.errors import InputError
@@ -69,21 +69,28 @@ def build_scorer(config: Config, data: Interactions) -> nn.Module:
     )
 
 
-def build_sampler(config: Config, lists: Lists) -> ListSampler:
-    """Return what draws the training lists of a config."""
-    method = METHODS[config.method.name]
+def build_sampler(config: Config, method: MethodConfig, lists: Lists) -> ListSampler:
+    """Return what draws the training lists of a method; groups are drawn for a penalty only."""
+    training = config.training
+    sizes = training.lists.model_dump()
+    if not is_penalised(method):
+        sizes["per_group"] = 0
     return ListSampler(
         lists,
-        config.training.lists,
+        ListSizes(**sizes),
         seed=config.seed,
-        ideal_k=max(config.method.ks) if method.selects else None,
-        corrected=config.training.corrected,
+        ideal_k=max(method.ks) if METHODS[method.name].selects else None,
+        corrected=training.corrected,
     )
 
 
-def build_phases(config: Config, scorer: nn.Module, sampler: ListSampler) -> list[Phase]:
+def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]:
     """Return warm-up and fine-tuning."""
     training = config.training
+    warmup = MethodConfig(name="listnet")
+    of_warmup, of_method = (
+        build_sampler(config, method, lists) for method in (warmup, config.method)
+    )
 
     wanted = training.restart_last_layer
     if wanted is None:
@@ -97,14 +104,16 @@ def build_phases(config: Config, scorer: nn.Module, sampler: ListSampler) -> lis
     return [
         Phase(
             name="warm-up",
-            objective=build_objective(MethodConfig(name="listnet"), sampler),
+            sampler=of_warmup,
+            objective=build_objective(warmup, of_warmup),
             optimizer=_optimizer(training, scorer),
             epochs=training.warmup_epochs,
             rate=lambda epoch: training.warmup_rate,
         ),
         Phase(
             name="fine-tuning",
-            objective=build_objective(config.method, sampler),
+            sampler=of_method,
+            objective=build_objective(config.method, of_method),
             optimizer=_optimizer(training, scorer),
             epochs=training.epochs,
             rate=_schedule(training),
@@ -144,8 +153,9 @@ def warmup_key(config: Config, lists: Lists) -> str:
         "model": config.model.model_dump(),
         "seed": config.seed,
         "training": training.model_dump(
-            include={"warmup_epochs", "warmup_rate", "optimizer", "gamma_5", "weight_decay",
-                     "batch_size", "lists", "corrected"}
+            include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True,
+                     "gamma_5": True, "weight_decay": True, "batch_size": True,
+                     "lists": {"rated", "unrated"}, "corrected": True}
         ),
     }  # fmt: skip
     text = json.dumps(parts, sort_keys=True, default=str)

@@ -20,7 +20,6 @@ from pydantic import (
     model_validator,
 )
 
-from fairtopk.batches import ListSizes
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.errors import InputError
@@ -103,6 +102,16 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
         return {**PRESETS.get(given.get("preset", "default"), {}), **given}
 
 
+class ListsConfig(Section):
+    """How many items a training list holds; see `ListSizes`."""
+
+    rated: PositiveInt = 10  # of the user's training ratings
+    unrated: PositiveInt = 300  # of the other items
+    # Of each group, drawn apart as B_a and B_b of Algorithm 1 where there is a penalty, which
+    # lost less NDCG for the same gap than the list's own items did; 0 takes those.
+    per_group: NonNegativeInt = 30
+
+
 class TrainingConfig(Section):
     """How long, how fast, on which lists."""
 
@@ -119,7 +128,7 @@ class TrainingConfig(Section):
     gamma_5: Annotated[float, Field(gt=0, le=1)] = 0.1  # momentum: weight of the new gradient
     weight_decay: NonNegativeFloat = 1e-7
     batch_size: PositiveInt = 256
-    lists: ListSizes = ListSizes()
+    lists: ListsConfig = ListsConfig()
     corrected: bool = False  # weigh slots by how many items they stand for
     validate_every: PositiveInt = 1  # epochs
     tolerance: NonNegativeFloat = 0.001  # of the best NDCG that a fairer epoch may lose

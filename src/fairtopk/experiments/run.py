@@ -24,7 +24,6 @@ from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.build import (
     build_lists,
     build_phases,
-    build_sampler,
     build_scorer,
     is_penalised,
     warmup_key,
@@ -105,7 +104,6 @@ def train_run(
 
 
 def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
-    sampler = build_sampler(config, lists)
     training, evaluation = config.training, config.evaluation
     blocks = sampled_blocks(lists.validation, unrated=evaluation.unrated, seed=config.seed)
     k = evaluation.select_k or config.method.ks[0]
@@ -118,8 +116,7 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
     gap = f"valid_{evaluation.select_gap}@{k}" if is_penalised(config.method) else None
     return Trainer(
         scorer,
-        build_phases(config, scorer, sampler),
-        sampler,
+        build_phases(config, scorer, lists),
         validate=validate,
         prefers=chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance),
         watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
