@@ -92,7 +92,7 @@ def test_a_run_remembers_one_number_per_rating_and_six_per_user(
     lists: Lists, method: str, preset: str
 ) -> None:
     settings = config({"name": method, "preset": preset})
-    part = build_objective(settings.method, build_sampler(settings, lists))
+    part = build_objective(settings.method, build_sampler(settings, settings.method, lists))
     held = sum(value.nbytes for value in part.state_dict().values())
     assert held <= 4 * len(lists.train.item) + 6 * 4 * lists.data.n_users
 
