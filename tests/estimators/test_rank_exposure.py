@@ -1,5 +1,7 @@
 """The penalty on smoothed ranks, and the anchor, against autograd on the plain formula."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -96,7 +98,7 @@ def test_weighted_lists_rank_by_weighted_means(seed: int) -> None:
     weight = torch.rand(4, 9, dtype=torch.float64, generator=generator) + 0.1
     batch = batch._replace(weight=weight * batch.mask)
     part = RankExposureDisparity(3)
-    found, _ = part(
+    found = part(
         scores.masked_fill(~batch.mask, 0),
         batch,
         select_all(scores),
@@ -114,7 +116,9 @@ def test_weighted_lists_rank_by_weighted_means(seed: int) -> None:
 def test_the_anchor_pulls_the_spread_to_one(seed: int, scale: float) -> None:
     scores, batch = ragged(seed, 2)
     scores = scores * scale
-    found = fairness_part(scores, batch, "kso-red", 2, k=3, c=0.0, anchor=0.7, exposure="rank")
+    found = fairness_part(
+        scores, batch, "kso-red", 2, k=3, c=1e-30, anchor=0.7, exposure="rank"
+    )
     leaf = scores.clone().requires_grad_()
     exact = sum(
         0.7 * (leaf[row, batch.mask[row]].std(correction=0) - 1) ** 2 / 2 / 4
@@ -136,8 +140,28 @@ def test_the_signed_gap_is_group_0_less_the_mean_of_the_others_present() -> None
     scores = torch.tensor([[1.0, 0.0, -1.0], [1.0, 0.0, -1.0], [1.0, 0.0, -1.0]]).double()
     group = torch.tensor([[0, 1, 2], [0, 1, -1], [1, 2, 2]])
     batch = list_batch(torch.arange(3), 0 * scores, group, torch.ones(3, 3).bool())
-    _, gap = RankExposureDisparity(3)(scores, batch, select_all(scores), torch.ones(3).double())
+    gap = RankExposureDisparity(3)(
+        scores, batch, select_all(scores), torch.ones(3).double()
+    ).gap
     hinge = (scores[0][None, :] - scores[0][:, None] + 1).relu() ** 2
     x = 1 / (1 + hinge.sum(-1)).log2()
     expected = torch.stack([x[0] - (x[1] + x[2]) / 2, x[0] - x[1], x[0] * torch.nan])
     torch.testing.assert_close(gap, expected, equal_nan=True)
+
+
+def test_without_a_weight_there_is_no_anchor() -> None:
+    scores, batch = ragged(0, 2)
+    found = fairness_part(scores, batch, "kso-red", 2, k=3, c=0.0, anchor=0.7, exposure="rank")
+    assert (found.grad == 0).all()
+
+
+def test_an_item_drawn_apart_that_beats_the_whole_list_has_rank_one() -> None:
+    scores = torch.tensor([[1.0, 0.5, 0.0, 9.0, -9.0]]).double()
+    mask = torch.tensor([[True, True, True, False, False]])
+    group = torch.tensor([[-1, -1, -1, 0, 1]])
+    batch = list_batch(torch.tensor([0]), torch.zeros(1, 5).double(), group, mask)
+    batch = batch._replace(group=group, weight=torch.ones(1, 5).double())
+    found = RankExposureDisparity(2)(scores, batch, select_all(scores), torch.ones(1).double())
+    # Rank 1 has exposure 1 / log2(2); the last one's smoothed rank is 1 + sum of squares.
+    rank = 1 + sum((score + 9 + 1) ** 2 for score in (1.0, 0.5, 0.0))
+    assert float(found.gap) == pytest.approx(1 - 1 / math.log2(1 + rank))

@@ -103,8 +103,7 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ("training.lists={ x = 3 }", "unknown key training.lists.x; check its spelling"),
         (
             "training.lists={ rated = 0 }",
-            "training.lists: lists need at least 1 rated and 1 unrated item, and per_group not "
-            "below 0, got 0, 300 and 0",
+            "training.lists.rated must be greater than 0, got 0",
         ),
         (
             "method.name=magic",

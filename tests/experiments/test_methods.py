@@ -88,13 +88,14 @@ def test_at_c_0_every_fair_method_trains_its_ranking_part_to_the_bit(
 
 @pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("preset", list(PRESETS))
-def test_a_run_remembers_one_number_per_rating_and_six_per_user(
+def test_a_run_remembers_one_number_per_rating_and_seven_per_user(
     lists: Lists, method: str, preset: str
 ) -> None:
-    settings = config({"name": method, "preset": preset})
+    weight = {"c": 1.0} if METHODS[method].fairness != "none" else {}
+    settings = config({"name": method, "preset": preset} | weight)
     part = build_objective(settings.method, build_sampler(settings, settings.method, lists))
     held = sum(value.nbytes for value in part.state_dict().values())
-    assert held <= 4 * len(lists.train.item) + 6 * 4 * lists.data.n_users
+    assert held <= 4 * len(lists.train.item) + 7 * 4 * lists.data.n_users
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +120,9 @@ def odd() -> Lists:
 
 @pytest.mark.parametrize("method", FAIR)
 @pytest.mark.parametrize("preset", list(PRESETS))
-@pytest.mark.parametrize("k", [2, 50])
+@pytest.mark.parametrize(("k", "per_group"), [(2, 0), (50, 0), (2, 30)])
 def test_odd_data_and_a_huge_weight_train_to_finite_numbers(
-    odd: Lists, tmp_path: Path, method: str, preset: str, k: int
+    odd: Lists, tmp_path: Path, method: str, preset: str, k: int, per_group: int
 ) -> None:
     """Lists of 4 to 7 items, with K within and beyond them, many without the minority."""
     assert odd.short_users == 10
@@ -129,12 +130,12 @@ def test_odd_data_and_a_huge_weight_train_to_finite_numbers(
         {"name": method, "preset": preset, "k": k, "c": 1e9},
         epochs=3,
         batch_size=8,
-        lists={"rated": 4, "unrated": 3},
+        lists={"rated": 4, "unrated": 3, "per_group": per_group},
     )
     result = train_run(settings, tmp_path / "run", lists=odd)
     for record in log_of(tmp_path / "run"):
         assert all(math.isfinite(record[name]) for name in ("loss", "ranking", "penalty"))
-        assert 0 < record["without_gap"] < 1
+        assert 0 < record["without_gap"] < 1 or per_group
     assert result["metrics"]["ndcg@20"]["mean"] > 0
     weights = load_tensors(tmp_path / "run" / "model.safetensors").tensors
     assert all(value.isfinite().all() for value in weights.values())

@@ -192,7 +192,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
                 next(trainer.scorer.parameters()).fill_(float("nan"))
 
     with pytest.raises(
-        ft.InputError, match="became nan in fine-tuning, epoch 1, step 3; lower"
+        ft.InputError, match="no longer finite in fine-tuning, epoch 1, step 3; lower"
     ):
         train_run(config(), tmp_path / "run", lists=lists, report=poison)
     train_run(config(), tmp_path / "run", lists=lists, resume=True)
@@ -273,9 +273,55 @@ def test_a_lazy_optimizer_changes_no_result(
 
 
 def test_momentum_is_the_update_of_algorithm_1(lists: Lists, tmp_path: Path) -> None:
-    settings = config(training={**BASE["training"], "optimizer": "momentum", "rate": 1.0})
-    result = train_run(settings, tmp_path / "run", lists=lists)
-    assert result["metrics"]["ndcg@20"]["mean"] > 0
+    """z <- (1 - gamma_5) z + gamma_5 G, where the first z is G itself; w <- w - eta_1 z."""
+    training = {"optimizer": "momentum", "gamma_5": 0.3, "weight_decay": 0.0}
+    settings = config(training={**BASE["training"], **training})
+    scorer = build.build_scorer(settings, lists.data)
+    optimizer = build.build_phases(settings, scorer, lists)[-1].optimizer
+    optimizer.param_groups[0]["lr"] = 0.1
+    weight = scorer.output.weight
+    expected, z = weight.detach().clone(), None
+    for step in range(3):
+        grad = torch.full_like(weight, 1.0 + step)
+        z = grad if z is None else 0.7 * z + 0.3 * grad
+        expected -= 0.1 * z
+        weight.grad = grad
+        optimizer.step()
+        torch.testing.assert_close(weight.detach(), expected)
+
+
+def test_a_fair_method_without_a_weight_is_refused() -> None:
+    with pytest.raises(ft.InputError, match="kso-red needs the weight of its penalty: c, or"):
+        check_config({"method": {"name": "kso-red"}}, "test")
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_anew(
+    lists: Lists, tmp_path: Path
+) -> None:
+    whole = train_run(config(), tmp_path / "whole", lists=lists)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(dump_config(config()))
+    again = train_run(config(), tmp_path / "run", resume=True, lists=lists)
+    assert again["metrics"] == whole["metrics"]
+
+
+def test_a_checkpoint_of_another_run_is_refused(lists: Lists, tmp_path: Path) -> None:
+    train_run(config(), tmp_path / "run", lists=lists)
+    (tmp_path / "run" / "metrics.json").unlink()
+    other = config().model_copy(update={"seed": 5})
+    (tmp_path / "run" / "config.toml").write_text(dump_config(other))
+    with pytest.raises(ft.InputError, match="is of another run, or of other data"):
+        train_run(other, tmp_path / "run", resume=True, lists=lists)
+
+
+def test_a_damaged_warm_up_is_trained_again(lists: Lists, tmp_path: Path) -> None:
+    first = train_run(config(), tmp_path / "one", lists=lists, warmups=tmp_path / "warm")
+    (kept,) = (tmp_path / "warm").iterdir()
+    size = kept.stat().st_size
+    kept.write_bytes(b"half of it")
+    second = train_run(config(), tmp_path / "two", lists=lists, warmups=tmp_path / "warm")
+    assert second["metrics"] == first["metrics"]
+    assert kept.stat().st_size == size
 
 
 def test_a_fair_method_without_groups_is_refused(tmp_path: Path) -> None:

@@ -18,6 +18,23 @@ class Estimate(NamedTuple):
     grad: Tensor
 
 
+class Disparity(NamedTuple):
+    """A penalty on unequal exposure.
+
+    Attributes:
+        value: Weighted mean over the queries, a scalar.
+        grad: Gradient of the value with respect to scores, ``[Q, L]``.
+        gap: The signed gap of each list, ``[Q]``: exposure of group 0 less the mean of the
+            other groups present, NaN where there is no such pair.
+        defined: Which lists have two groups, ``[Q]``.
+    """
+
+    value: Tensor
+    grad: Tensor
+    gap: Tensor
+    defined: Tensor
+
+
 class Selection(NamedTuple):
     """Which part of each list counts: psi(h - lambda), and how it moves with the scores.
 

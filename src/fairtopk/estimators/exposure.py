@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
-from fairtopk.estimators.base import Estimate, Selection
+from fairtopk.estimators.base import Disparity, Selection
 from fairtopk.estimators.state import LogMovingAverage
-from fairtopk.functional.groups import group_weights, pair_penalty
+from fairtopk.functional.groups import group_weights, pair_penalty, signed_gap
 
 
 class ExposureDisparity(nn.Module):
@@ -20,7 +20,9 @@ class ExposureDisparity(nn.Module):
 
     With u_g the mean of psi exp(h) over group g, u_q the mean of exp(h) over the list and n the
     length of the list, group g has mean exposure E_g = u_g / (n u_q), and the penalty is
-    1/2 sum_{g<h} (E_g - E_h)^2.
+    1/2 sum_{g<h} (E_g - E_h)^2. Each group has a u_q of its own, which visits the same lists as
+    its u_g: were one left out when a list lacks a group, a common drift of all scores between
+    two visits would look like a gap.
 
     Args:
         n_queries: Rows of the per-query tables (N).
@@ -38,11 +40,11 @@ class ExposureDisparity(nn.Module):
         self.n_groups = n_groups
         log_start = math.log(start) if start > 0 else (-math.inf if start == 0 else math.nan)
         self.log_u_g = LogMovingAverage(n_queries * n_groups, gamma=gamma, start=log_start)
-        self.log_u_q = LogMovingAverage(n_queries, gamma=gamma, start=log_start)
+        self.log_u_q = LogMovingAverage(n_queries * n_groups, gamma=gamma, start=log_start)
 
     def forward(
         self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
-    ) -> tuple[Estimate, Tensor]:
+    ) -> Disparity:
         """Take one step.
 
         Args:
@@ -50,10 +52,6 @@ class ExposureDisparity(nn.Module):
             batch: The lists.
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
-
-        Returns:
-            The weighted penalty, and the signed gap of each list, ``[Q]``: exposure of group 0
-            less the mean of the other groups present, NaN where there is no such pair.
         """
         of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
         present = of_group.sum(-1) > 0
@@ -71,26 +69,23 @@ class ExposureDisparity(nn.Module):
         scaled = (scores - highest).masked_fill(batch.weight == 0, -torch.inf).exp()
         fresh = torch.einsum("qgl,ql->qg", of_group, selection.psi * scaled).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
-        fresh = (share * scaled).sum(-1).log() + highest[:, 0]
-        log_q = self.log_u_q.update(batch.query, fresh, where=some)
+        fresh = (share * scaled).sum(-1, keepdim=True).log() + highest
+        log_q = self.log_u_q.update(rows, fresh.expand(rows.shape), where=present)
         # A mean exposure is at most 1; a stale average could claim more.
-        exposure = ((log_g - log_q[:, None]).exp() / length).clamp(max=1)
+        exposure = ((log_g - log_q).exp() / length).clamp(max=1)
         exposure = torch.where(present, exposure, 0)
         penalty, pull = pair_penalty(exposure, present)
 
         # Eq. 22 at the new averages (the paper reads the old), for any number of groups.
         cost = cost / len(scores)
-        pull = pull * cost[:, None]
+        pull = pull * cost[:, None] * (highest - log_q).exp().masked_fill(~present, 0)
         toward = torch.einsum("qg,qgl->ql", pull, of_group) / length
-        ratio = scaled * (highest - log_q[:, None]).exp().masked_fill(~some[:, None], 0)
-        grad = ratio * (
+        grad = scaled * (
             selection.psi * toward - share * (pull * exposure).sum(-1, keepdim=True)
         )
-        grad = grad + selection.through(ratio * toward)
-        return Estimate(value=(penalty * cost).sum(), grad=grad), _signed_gap(exposure, present)
-
-
-def _signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
-    """Return the exposure of group 0 less the mean of the others present, ``[Q]``."""
-    others = exposure[:, 1:].sum(-1) / present[:, 1:].sum(-1)
-    return torch.where(present[:, 0], exposure[:, 0] - others, math.nan)
+        return Disparity(
+            value=(penalty * cost).sum(),
+            grad=grad + selection.through(scaled * toward),
+            gap=signed_gap(exposure, present),
+            defined=some,
+        )

@@ -88,10 +88,12 @@ class Objective(nn.Module):
         value, grad = ranking
         fair_value, fair_grad = torch.zeros_like(value), torch.zeros_like(grad)
         gap = torch.full_like(spread, torch.nan)
+        defined = torch.zeros_like(spread, dtype=torch.bool)
         for part, chosen in zip(self.fairness, selections, strict=True):
-            penalty, gap = part(scores, batch, chosen, cost)
+            penalty = part(scores, batch, chosen, cost)
+            gap, defined = penalty.gap, penalty.defined
             fair_value, fair_grad = fair_value + penalty.value, fair_grad + penalty.grad
-        if settings.anchor and self.fairness:
+        if settings.anchor and cost.any():
             anchor = anchor_spread(scores, batch.mask, spread)
             fair_value = fair_value + settings.anchor * anchor.value
             fair_grad = fair_grad + settings.anchor * anchor.grad
@@ -101,7 +103,7 @@ class Objective(nn.Module):
             "ranking_norm": grad.norm(),
             "penalty_norm": fair_grad.norm(),
             "gap_signed": gap.nanmean(),
-            "without_gap": gap.isnan().float().mean(),
+            "without_gap": 1 - defined.float().mean(),
             "spread": spread.mean(),
         }
         if cuts:
@@ -114,11 +116,14 @@ class Objective(nn.Module):
         return {name: float(part) for name, part in self.last.items()}
 
     def _cost(self, batch: Batch) -> Tensor:
-        """Return C for each list, ``[Q]``; `c_relative` is C / n^2."""
-        length = batch.mask.sum(-1).to(batch.weight.dtype)
-        if self.settings.c_relative is not None:
-            return self.settings.c_relative * length**2
-        return torch.full_like(length, self.settings.c or 0.0)
+        """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2."""
+        settings, length = self.settings, batch.mask.sum(-1).to(batch.weight.dtype)
+        if not self.fairness:
+            return torch.zeros_like(length)
+        # Mean exposure is 1 / n by softmax; by rank it hardly depends on n.
+        if settings.c_relative is not None and settings.exposure == "softmax":
+            return settings.c_relative * length**2
+        return torch.full_like(length, settings.c_relative or settings.c or 0.0)
 
     def _select(self, scores: Tensor, cut: Cut, sharpness: Tensor) -> Selection:
         psi, slope = select(scores, cut.lam, sharpness)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
-from fairtopk.estimators.base import Estimate, Selection
-from fairtopk.functional.groups import group_weights, pair_penalty
+from fairtopk.estimators.base import Disparity, Selection
+from fairtopk.functional.groups import group_weights, pair_penalty, signed_gap
 from fairtopk.functional.hinge import mean_squared_hinge
 from fairtopk.functional.ndcg import ndcg_slope, ndcg_term
 
@@ -31,8 +31,8 @@ class RankExposureDisparity(nn.Module):
 
     def forward(
         self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
-    ) -> tuple[Estimate, Tensor]:
-        """Return the weighted penalty and each list's signed gap; see `ExposureDisparity`."""
+    ) -> Disparity:
+        """Return the weighted penalty; see `ExposureDisparity`."""
         of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
         present = of_group.sum(-1) > 0
         present &= (present.sum(-1) > 1)[:, None]
@@ -44,7 +44,9 @@ class RankExposureDisparity(nn.Module):
             mean_hinge = mean_squared_hinge(
                 leaf, share, rows=scores.shape[1], margin=self.margin
             )
-        fresh = mean_hinge.detach()
+        # A slot drawn apart from the list lacks its own part of the mean, l(0) / n = c^2 / n,
+        # without which an item above all others would have rank 0.
+        fresh = mean_hinge.detach() + (share == 0) * self.margin**2 / length
         discount = -ndcg_term(fresh, torch.ones_like(fresh), length)
         exposure = torch.einsum("qgl,ql->qg", of_group, selection.psi * discount)
         penalty, pull = pair_penalty(exposure, present)
@@ -54,6 +56,9 @@ class RankExposureDisparity(nn.Module):
         upstream = -ndcg_slope(fresh, selection.psi * toward, length)
         (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
         grad = grad + selection.through(toward * discount)
-        others = torch.where(present, exposure, 0)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
-        gap = torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
-        return Estimate(value=(penalty * cost).sum(), grad=grad), gap
+        return Disparity(
+            value=(penalty * cost).sum(),
+            grad=grad,
+            gap=signed_gap(exposure, present),
+            defined=present.any(-1),
+        )

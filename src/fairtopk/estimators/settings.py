@@ -21,7 +21,8 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     k: PositiveInt | Ks = 50  # K: positions of the top; several: penalties averaged
     k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
-    c_relative: NonNegativeFloat | None = None  # C / n^2, which carries over between lengths
+    # C / n^2, which carries over between lengths; with exposure by rank, C as it is.
+    c_relative: NonNegativeFloat | None = None
 
     gamma_0: UnitInterval = 0.3  # averages of the surrogate ranks u_{q,i}
     gamma_u: UnitInterval | None = (
@@ -51,6 +52,8 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     def _one_weight(self) -> "ObjectiveSettings":
         if self.c is not None and self.c_relative is not None:
             raise ValueError("give c or c_relative, not both")
+        if self.exposure == "rank" and self.gamma_u is not None:
+            raise ValueError('gamma_u has no effect on exposure = "rank"; leave it out')
         return self
 
     @property

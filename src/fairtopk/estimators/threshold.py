@@ -119,6 +119,6 @@ class TrackedThreshold(nn.Module):
         return Cut(
             lam=lam.masked_fill(~some, -torch.inf),
             # A sub-probability vector; a stale s could make more of it.
-            lam_slope=(cross / s[:, None]).clamp(max=1) * some[:, None],
+            lam_slope=cross / torch.maximum(s, cross.sum(-1))[:, None] * some[:, None],
             exact=exact.lam,
         )

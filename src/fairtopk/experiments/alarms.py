@@ -6,9 +6,9 @@ turning the disadvantage round. Each is told once, in the log and on the screen.
 
 from typing import Any
 
-COLLAPSE = 0.5  # of the spread of scores at the first epoch
-OUTWEIGHED = 3.0  # times the ranking gradient's norm
-FLIPPED = 0.5  # of the first epoch's gap, on the other side
+COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
+SETTLING = 5  # epochs that a last layer drawn anew may take to spread scores out again
+FLIPPED = 0.5  # of the first gap, on the other side
 
 
 def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
@@ -19,12 +19,16 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
         gap: Name of the signed gap in a record.
     """
     told = {alarm for record in history[:-1] for alarm in record.get("alarms", [])}
-    same = [record for record in history if record["phase"] == history[-1]["phase"]]
-    first, last = same[0], same[-1]
+    last = history[-1]
+    earlier = [record for record in history if record["phase"] != last["phase"]]
+    # Where the last layer is drawn anew, scores start flat: what counts is what they were.
+    usual = earlier[-1] if earlier else history[0]
+    first = next((record for record in history if gap in record), {})
+    settled = not earlier or len(history) - len(earlier) > SETTLING
     found = []
-    if last["spread"] < COLLAPSE * first["spread"]:
+    if settled and last["spread"] < COLLAPSE * usual["spread"]:
         found.append("the spread of scores has halved: part of the gap's fall is flattening")
-    if last["penalty_norm"] > OUTWEIGHED * last["ranking_norm"] > 0:
+    if last["penalty_norm"] > last["ranking_norm"] > 0:
         found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
     if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
         found.append("the signed gap has changed sides: the penalty overshoots")

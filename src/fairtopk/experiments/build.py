@@ -3,11 +3,14 @@
 import hashlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
 
+from fairtopk import __version__
 from fairtopk.batches import ListSampler, ListSizes
+from fairtopk.checkpoints import FORMAT
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
 from fairtopk.errors import InputError
@@ -144,22 +147,34 @@ def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective:
     )
 
 
+def run_key(config: Config, lists: Lists) -> str:
+    """Return a name for a run: equal for the same config on the same data, split alike."""
+    parts = {"config": config.model_dump(mode="json"), "data": lists.data.checksum}
+    return _digest(parts, lists)
+
+
 def warmup_key(config: Config, lists: Lists) -> str:
     """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
-    training = config.training
+    training = config.training.model_dump(
+        include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
+                 "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"},
+                 "corrected": True}
+    )  # fmt: skip
     parts = {
-        "data": lists.data.checksum,
-        "split": lists.rule,
+        "versions": [FORMAT, __version__, torch.__version__],
+        "ratings": lists.data.ratings_checksum,  # groups play no part
         "model": config.model.model_dump(),
         "seed": config.seed,
-        "training": training.model_dump(
-            include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True,
-                     "gamma_5": True, "weight_decay": True, "batch_size": True,
-                     "lists": {"rated", "unrated"}, "corrected": True}
-        ),
-    }  # fmt: skip
+        "training": training,
+    }
+    return _digest(parts, lists)
+
+
+def _digest(parts: dict[str, Any], lists: Lists) -> str:
     text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    digest = hashlib.sha256(text.encode())
+    digest.update(lists.part.tobytes())
+    return digest.hexdigest()[:32]
 
 
 def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:

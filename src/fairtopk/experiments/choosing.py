@@ -1,10 +1,11 @@
 """Which epoch of a run is kept: the rule, stated once.
 
 Without a penalty (no fairness part, or C = 0) the epoch with the best NDCG is kept. With one,
-the epoch with the smallest gap among those whose NDCG is within the tolerance of the best so
-far; when the best rises so far that the kept epoch falls out of that window, the new one is.
+an epoch replaces the kept one if its NDCG is within the tolerance of the best so far, and
+either its gap is smaller or the kept one's NDCG no longer is. An undefined gap is the largest.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -30,6 +31,7 @@ def chooser(
         window = (1 - tolerance) * max(record[ndcg] for record in history if ndcg in record)
         if new[ndcg] < window:
             return False
-        return bool(old[ndcg] < window or new[gap] < old[gap])
+        smaller = new[gap] < old[gap] or (math.isnan(old[gap]) and not math.isnan(new[gap]))
+        return bool(old[ndcg] < window or smaller)
 
     return prefers

@@ -3,6 +3,7 @@
 Everything but ``method.name`` has a default. Unknown keys are refused with their path.
 """
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,6 +102,13 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
             return given
         return {**PRESETS.get(given.get("preset", "default"), {}), **given}
 
+    @model_validator(mode="after")
+    def _weighed(self) -> "MethodConfig":
+        unweighed = self.c is None and self.c_relative is None
+        if unweighed and METHODS[self.name].fairness != "none":
+            raise ValueError(f"{self.name} needs the weight of its penalty: c, or c_relative")
+        return self
+
 
 class ListsConfig(Section):
     """How many items a training list holds; see `ListSizes`."""
@@ -132,7 +140,7 @@ class TrainingConfig(Section):
     corrected: bool = False  # weigh slots by how many items they stand for
     validate_every: PositiveInt = 1  # epochs
     tolerance: NonNegativeFloat = 0.001  # of the best NDCG that a fairer epoch may lose
-    patience: PositiveInt | None = None  # epochs without a better one before stopping early
+    patience: PositiveInt | None = None  # validations without a better one before stopping
     save_minutes: PositiveFloat = 5.0
 
 
@@ -142,7 +150,8 @@ class EvaluationConfig(Section):
     k: Ks = (50, 100, 200)
     protocol: Literal["sampled", "full"] = "sampled"
     unrated: PositiveInt = 300  # in sampled lists
-    select_k: PositiveInt | None = None  # K on validation; None: the method's own
+    select_k: PositiveInt | None = None  # K on validation lists; None: the method's own, or
+    # the first of `k` where the method's counts positions of the catalogue
     select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] = (
         "exposure_gap"  # the gap that chooses between epochs
     )
@@ -196,7 +205,7 @@ def dump_config(config: Config) -> str:
         lines += [
             "",
             f"[{name}]",
-            *(f"{key} = {_toml(value)}" for key, value in section.items()),
+            *(f"{_key(key)} = {_toml(value)}" for key, value in section.items()),
         ]
     return "\n".join(lines) + "\n"
 
@@ -219,7 +228,14 @@ def _apply(change: str, values: dict[str, Any]) -> None:
         values.pop(key, None)
         return
     values.pop(SAME_WEIGHT.get(path, key), None)
+    if path == "method.preset":  # its row, not that of a preset that a whole config spells out
+        for name in {name for row in PRESETS.values() for name in row}:
+            values.pop(name, None)
     values[key] = value
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: Any) -> str:
@@ -232,7 +248,7 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(_toml(one) for one in value)}]"
     if isinstance(value, dict):
         inside = ", ".join(
-            f"{key} = {_toml(one)}" for key, one in value.items() if one is not None
+            f"{_key(key)} = {_toml(one)}" for key, one in value.items() if one is not None
         )
         return f"{{ {inside} }}" if inside else "{}"
     return repr(value)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fairtopk import __version__
+from fairtopk.estimators.methods import METHODS
 from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
 from fairtopk.metrics.intervals import Mean, means_with_intervals
@@ -24,12 +25,14 @@ def summary(
     config: Config, lists: Lists, values: dict[str, Tensor], *, part: str
 ) -> dict[str, Any]:
     """Return what a metrics file says of per-query values."""
+    method = config.method
+    fair = METHODS[method.name].fairness != "none"  # without a penalty C has no effect
     return {
-        "method": config.method.name,
-        "preset": config.method.preset,
-        "c": config.method.c if config.method.c_relative is None else None,
-        "c_relative": config.method.c_relative,
-        "k": list(config.method.ks),
+        "method": method.name,
+        "preset": method.preset,
+        "c": method.c if fair else None,
+        "c_relative": method.c_relative if fair else None,
+        "k": list(method.ks),
         "seed": config.seed,
         "data": lists.data.name,
         "protocol": config.evaluation.protocol,

@@ -14,9 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from fairtopk.checkpoints import Saved, load_pair, load_tensors, save_pair, save_tensors
+from fairtopk.checkpoints import (
+    Saved,
+    has_checkpoint,
+    load_pair,
+    load_tensors,
+    save_pair,
+    save_tensors,
+)
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, sampled_blocks
@@ -26,6 +33,7 @@ from fairtopk.experiments.build import (
     build_phases,
     build_scorer,
     is_penalised,
+    run_key,
     warmup_key,
 )
 from fairtopk.experiments.choosing import chooser
@@ -74,17 +82,19 @@ def train_run(
     trainer = _trainer(config, lists, scorer)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CONFIG, dump_config(config))
+    about = {"run": run_key(config, lists), "data": lists.data.checksum}
     shared = (
         warmups / f"{warmup_key(config, lists)}.safetensors" if warmups is not None else None
     )
     spent = 0.0
-    if resume:
-        _, state = load_pair(out)
-        trainer.load_state(state.tensors, state.about["progress"])
+    if resume and has_checkpoint(out):  # a run that was killed early has none
+        model, state = load_pair(out)
+        if any(saved.about.get("run") != about["run"] for saved in (model, state)):
+            raise InputError(f"the checkpoint in {out} is of another run, or of other data")
+        trainer.load_state(state.tensors, state.about["progress"], model.tensors)
         spent = state.about["seconds"]
-    elif shared is not None and shared.exists():
-        saved = load_tensors(shared)
-        trainer.load_state(saved.tensors | _unused(trainer), saved.about["progress"])
+    elif shared is not None:
+        _take_warmup(trainer, shared)
     with finishing_steps() as asked_to_stop:
         saved_at = time.perf_counter()
         for record in trainer.run():
@@ -92,21 +102,22 @@ def train_run(
             now = time.perf_counter()
             late = now - saved_at > 60 * config.training.save_minutes
             if record is not None or late or asked_to_stop():
-                _save(trainer, out, now - started + spent)
+                _save(trainer, out, about, now - started + spent)
                 saved_at = time.perf_counter()
             if asked_to_stop():
                 raise KeyboardInterrupt
             progress = trainer.progress
             warm = progress.phase == 0 and progress.epoch == config.training.warmup_epochs
-            if record is not None and warm and shared is not None and not shared.exists():
-                _keep_warmup(trainer, shared)
+            if record is not None and warm and shared is not None:
+                save_tensors(shared, trainer.state(), {"progress": asdict(progress)})
     return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
 
 
 def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
     training, evaluation = config.training, config.evaluation
     blocks = sampled_blocks(lists.validation, unrated=evaluation.unrated, seed=config.seed)
-    k = evaluation.select_k or config.method.ks[0]
+    own = config.method.ks[0] if config.method.k_of == "list" else evaluation.k[0]
+    k = evaluation.select_k or own
 
     def validate() -> dict[str, float]:
         values = evaluate(scorer, iter(blocks), [k])
@@ -127,32 +138,23 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
     )
 
 
-def _save(trainer: Trainer, out: Path, seconds: float) -> None:
+def _take_warmup(trainer: Trainer, path: Path) -> None:
+    """Begin after a warm-up that an earlier run has kept, if there is one that can be read."""
+    try:
+        saved = load_tensors(path)
+    except InputError:
+        return
+    trainer.load_state(saved.tensors, saved.about["progress"], {})
+
+
+def _save(trainer: Trainer, out: Path, about: dict[str, Any], seconds: float) -> None:
     progress = trainer.progress
-    model = Saved(trainer.model(), {"step": progress.total})
-    about = {"step": progress.total, "progress": asdict(progress), "seconds": seconds}
-    save_pair(out, model, Saved(trainer.state(), about))
+    about = about | {"step": progress.mark}
+    going_on = about | {"progress": asdict(progress), "seconds": seconds}
+    save_pair(out, Saved(trainer.model(), about), Saved(trainer.state(), going_on))
     write_text(
         out / LOG, "".join(json.dumps(jsonable(record)) + "\n" for record in progress.history)
     )
-
-
-def _keep_warmup(trainer: Trainer, path: Path) -> None:
-    kept = {
-        name: value
-        for name, value in trainer.state().items()
-        if name.startswith(("scorer.", "objective.0.", "optimizer.0."))
-    }
-    save_tensors(path, kept, {"progress": asdict(trainer.progress)})
-
-
-def _unused(trainer: Trainer) -> dict[str, Tensor]:
-    """Return the untouched state of the fine-tuning phase, which a kept warm-up lacks."""
-    return {
-        name: value
-        for name, value in trainer.state().items()
-        if name.startswith(("objective.1.", "optimizer.1."))
-    }
 
 
 def _finish(

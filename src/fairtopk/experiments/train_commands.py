@@ -1,6 +1,7 @@
 """`fairtopk train` and `fairtopk evaluate`."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +24,10 @@ def train(
 
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
+    from fairtopk.checkpoints import has_checkpoint
     from fairtopk.data.home import data_home
     from fairtopk.experiments.config import load_config
+    from fairtopk.experiments.result import CONFIG
     from fairtopk.experiments.run import train_run
 
     settings = load_config(config, set_ or ())
@@ -34,8 +37,10 @@ def train(
                 settings, out, resume=resume, report=progress, warmups=data_home() / "warmups"
             )
         except KeyboardInterrupt:
-            again = f"fairtopk train {config} --out {out} --resume"
-            console.print(f"saved; go on with: {again}", highlight=False, soft_wrap=True)
+            if has_checkpoint(out):
+                place = shlex.quote(str(out))
+                again = f"fairtopk train {place}/{CONFIG} --out {place} --resume"
+                console.print(f"saved; go on with: {again}", highlight=False, soft_wrap=True)
             raise
     show_result(result)
     console.print(f"written to {out}", highlight=False, soft_wrap=True)

@@ -21,6 +21,15 @@ def group_weights(group: Tensor, weight: Tensor, *, n_groups: int) -> Tensor:
     return inside / inside.sum(-1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
 
 
+def signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
+    """Return the exposure of group 0 less the mean of the other groups present, ``[Q]``.
+
+    It is NaN where group 0 or all others are absent. Arguments are those of `pair_penalty`.
+    """
+    others = (exposure * present)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
+    return torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
+
+
 def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
     """Return the penalty 1/2 sum_{g<h} (E_g - E_h)^2 ``[Q]`` and its slope in E ``[Q, G]``.
 

@@ -1,7 +1,9 @@
 """Drawing ranking lists from CSR arrays: some rated items of a user, and unrated ones.
 
 Each list has its own random stream, keyed by (seed, round, user): what a user's list holds does
-not depend on the batch it is drawn in, nor on the number of threads.
+not depend on the batch it is drawn in, nor on the number of threads. Rounds of training are
+epochs, from 0; those of evaluation are parts, from -2 down (-1 is a random split's), so that no
+two streams are one. Otherwise a model would be trained on the very items it is measured with.
 """
 
 import numpy as np
@@ -66,8 +68,8 @@ def evaluation_lists(
     """Return each user's held-out items among items the user never rated, shuffled.
 
     The order is shuffled so that a tie of scores, broken by position, favours no one. Arguments
-    are those of `training_lists`, except that `offsets` and `item` cover all ratings, and
-    `held_out` marks those to be ranked.
+    are those of `training_lists`, except that `offsets` and `item` cover all ratings,
+    `held_out` marks those to be ranked, and the round is the number of their part, from 1.
 
     Returns:
         Items ``[Q, R + U]`` (0 on padding, which comes last); the slot of each held-out item
@@ -87,7 +89,7 @@ def evaluation_lists(
                 lists[row, count] = item[slot]
                 slots[row, count] = slot
                 count += 1
-        state = stream(key[0], key[1], user)
+        state = stream(key[0], -1 - key[1], user)
         others = lists[row, count : count + unrated]
         drawn, state = draw_others(item[start:stop], taken, state, others)
         count += drawn

@@ -61,7 +61,7 @@ def hold_out_random(
         to_come = offsets[user + 1] - offsets[user]
         if to_come < min_ratings:
             continue
-        state = stream(seed, 0, user)
+        state = stream(seed, -1, user)
         for_test, for_validation = test, validation
         for slot in range(offsets[user], offsets[user + 1]):
             state = advance(state)
