@@ -136,6 +136,24 @@ def test_the_whole_catalogue_leaves_out_only_what_other_parts_hold(
     assert only(lists.test) == ([False, True, False, True], [0, 0, 0, 5])
 
 
+def test_a_part_has_its_own_ratings_and_those_of_the_others(data: ft.Interactions) -> None:
+    part = ft.split(data, test=1, validation=1).test
+    # Of users b, a and c only c has a rating held out: item 40, a 5.
+    assert (part.ratings.offsets.tolist(), part.ratings.item.tolist()) == ([0, 0, 0, 1], [3])
+    assert part.ratings.rating.tolist() == [5]
+    assert part.others.offsets.tolist() == [0, 2, 4, 6]
+    assert part.others.item.tolist() == [0, 1, 0, 2, 2, 0]
+
+
+def test_some_users_have_the_lists_they_have_among_all() -> None:
+    data = ft.make_synthetic(ft.SyntheticShape(50, 400, 1_500), seed=0).data
+    part = ft.split(data).test
+    some = np.array([31, 4, 4])
+    found, whole = part.sampled_of(some, unrated=20, seed=1), part.sampled(unrated=20, seed=1)
+    assert (found.item == whole.item[some]).all()
+    assert (found.relevance == whole.relevance[some]).all()
+
+
 def test_blocks_of_the_catalogue_cover_every_user_once() -> None:
     data = ft.make_synthetic(ft.SyntheticShape(50, 100, 1_500), seed=0).data
     lists = ft.split(data)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairtopk.errors import InputError
     from fairtopk.feature_lists import split_queries
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
+    from fairtopk.rerankers import rerank
 
 _HOMES = {
     "Batch": "fairtopk.batches",
@@ -36,6 +37,7 @@ _HOMES = {
     "load": "fairtopk.data.load",
     "load_split": "fairtopk.lists",
     "make_synthetic": "fairtopk.data.synthetic",
+    "rerank": "fairtopk.rerankers",
     "save_split": "fairtopk.lists",
     "split": "fairtopk.lists",
     "split_queries": "fairtopk.feature_lists",
@@ -59,6 +61,7 @@ __all__ = [
     "losses",
     "make_synthetic",
     "metrics",
+    "rerank",
     "save_split",
     "split",
     "split_queries",

@@ -32,7 +32,10 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) 
     """Write tensors with a description, all or nothing."""
     whole = {name: value.detach().contiguous() for name, value in tensors.items()}
     with replacing(path) as temporary:
+        temporary.touch()
+        usual = temporary.stat().st_mode  # safetensors would let nobody else read the file
         save_file(whole, temporary, {"format": FORMAT, "about": json.dumps(about)})
+        temporary.chmod(usual)
 
 
 def load_tensors(path: Path) -> Saved:

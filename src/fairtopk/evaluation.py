@@ -1,54 +1,83 @@
 """Measuring a scorer on held-out lists."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch, candidate_batch
-from fairtopk.lists import Candidates, HeldOut
-from fairtopk.metrics.summary import summarise
+from fairtopk.kernels.catalogue import relevance_of, sizes_without
+from fairtopk.kernels.ideal import ideal_dcg
+from fairtopk.kernels.measures import Places
+from fairtopk.kernels.threads import run_all
+from fairtopk.lists import HeldOut
+from fairtopk.metrics.inputs import checked_ks
+from fairtopk.metrics.summary import summarise, summarise_tops
+from fairtopk.metrics.tops import Tops, tops_of_places
+from fairtopk.scoring import score, top_blocks
 
-BLOCK = 1_024  # lists scored at once
+BLOCK = 4_096  # lists scored at once
 
 
 def evaluate(
     scorer: nn.Module, blocks: Iterator[Batch], ks: Sequence[int]
 ) -> dict[str, Tensor]:
     """Return every metric by name, one value per query, ``[Q]``."""
-    found: dict[str, list[Tensor]] = {}
-    for batch in blocks:
-        scores = score(scorer, batch)
-        values = summarise(scores, batch.relevance, batch.group, ks=ks, mask=batch.mask)
-        for name, value in values.items():
-            found.setdefault(name, []).append(value)
-    return {name: torch.cat(parts) for name, parts in found.items()}
+    return _joined(
+        summarise(score(scorer, batch), batch.relevance, batch.group, ks=ks, mask=batch.mask)
+        for batch in blocks
+    )
 
 
-@torch.no_grad()
-def score(scorer: nn.Module, batch: Batch) -> Tensor:
-    """Return the scores of a batch without dropout, ``[Q, L]``."""
-    was_training = scorer.training
-    scorer.eval()
-    scores: Tensor = scorer(batch)
-    scorer.train(was_training)
-    return scores
+def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[str, Tensor]:
+    """Return the same where each user's list is the whole catalogue.
+
+    What a user rated in another part is left out, as it is left out of sampled lists. Only the
+    top of each list is ever held, whatever the number of users.
+    """
+    ks = checked_ks(ks)
+    return _joined(summarise_tops(tops, ks) for tops in _tops(scorer, part, ks))
 
 
 def sampled_blocks(part: HeldOut, *, unrated: int, seed: int) -> list[Batch]:
     """Return the sampled lists of a part in blocks; the same for every model."""
-    lists = part.sampled(unrated=unrated, seed=seed)
-    blocks = []
-    for start in range(0, len(lists.user), BLOCK):
-        rows = slice(start, start + BLOCK)
-        block = Candidates(
-            lists.user[rows], lists.item[rows], lists.relevance[rows], lists.mask[rows]
+
+    def block(start: int) -> Batch:
+        users = part.user[start : start + BLOCK]
+        lists = part.sampled_of(users, unrated=unrated, seed=seed)
+        batch = candidate_batch(lists, part.data.group)
+        # Rows of pairs are for losses alone, and would be a third of what is held.
+        return batch._replace(pair=batch.pair[:, :0].clone())
+
+    return run_all([partial(block, start) for start in range(0, len(part.user), BLOCK)])
+
+
+def _tops(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> Iterator[Tops]:
+    data, own, others = part.data, part.ratings, part.others
+    n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
+    ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
+    first = 0
+    for top in top_blocks(scorer, part.user, k=k, n_items=data.n_items, excluded=others):
+        users, there = part.user[first : first + len(top.scores)], top.column >= 0
+        first += len(users)
+        places = Places(
+            exposure=np.exp(top.scores - top.log_sum[:, None]),
+            group=np.where(there, data.group[top.column], -1),
+            relevance=relevance_of(
+                top.column, users, own.offsets, own.item, own.rating, data.n_items
+            ),
+            length=there.sum(-1),
         )
-        blocks.append(candidate_batch(block, part.data.group))
-    return blocks
+        size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
+        yield tops_of_places(places, size, ideal[users], ks)
 
 
-def full_blocks(part: HeldOut, *, block: int = 128) -> Iterator[Batch]:
-    """Yield the whole catalogue as every user's list, in blocks of users."""
-    for lists in part.full(block=block):
-        yield candidate_batch(lists, part.data.group)
+def _joined(blocks: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Return the metrics of blocks of queries as those of all."""
+    found: dict[str, list[Tensor]] = {}
+    for values in blocks:
+        for name, value in values.items():
+            found.setdefault(name, []).append(value)
+    return {name: torch.cat(parts) for name, parts in found.items()}

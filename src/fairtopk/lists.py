@@ -62,10 +62,25 @@ class HeldOut:
     code: np.int8
 
     @cached_property
+    def held_out(self) -> NDArray[np.bool_]:
+        """Which ratings are of this part, ``[n_ratings]``."""
+        held_out: NDArray[np.bool_] = self.part == self.code
+        return held_out
+
+    @cached_property
+    def ratings(self) -> Ratings:
+        """The ratings of this part, of every user."""
+        return _some_ratings(self.data, self.held_out)
+
+    @cached_property
+    def others(self) -> Ratings:
+        """The ratings of all other parts, of every user."""
+        return _some_ratings(self.data, ~self.held_out)
+
+    @cached_property
     def user(self) -> NDArray[np.int64]:
         """Users with a rating in this part, ``[Q]``."""
-        counts = np.add.reduceat(self.part == self.code, self.data.offsets[:-1], dtype=np.int64)
-        return np.flatnonzero(counts)
+        return np.flatnonzero(np.diff(self.ratings.offsets))
 
     def sampled(self, *, unrated: int = 300, seed: int = 0) -> Candidates:
         """Return each user's held-out items among `unrated` items the user never rated.
@@ -73,12 +88,15 @@ class HeldOut:
         The lists are a function of (data, split, unrated, seed): all methods rank the same.
         A user with fewer unrated items has a shorter list.
         """
+        return self.sampled_of(self.user, unrated=unrated, seed=seed)
+
+    def sampled_of(self, user: NDArray[np.int64], *, unrated: int, seed: int) -> Candidates:
+        """Return the lists that some users of this part have in `sampled`."""
         check_whole("unrated", unrated, least=1)
         check_whole("seed", seed, least=0)
-        data, held_out = self.data, self.part == self.code
-        unrated = min(unrated, data.n_items)
-        longest = int(np.add.reduceat(held_out, data.offsets[:-1], dtype=np.int64).max())
-        user, sizes, key = self.user, (longest, unrated), (seed, int(self.code))
+        data, held_out = self.data, self.held_out
+        longest = int(np.diff(self.ratings.offsets).max())
+        sizes, key = (longest, min(unrated, data.n_items)), (seed, int(self.code))
         item, slot, mask = evaluation_lists(
             user, data.offsets, data.item, held_out, data.n_items, sizes, key
         )
@@ -91,19 +109,17 @@ class HeldOut:
         What the user rated in another part is masked, as it is left out of sampled lists.
         """
         check_whole("block", block, least=1)
-        data = self.data
-        catalogue = np.arange(data.n_items, dtype=np.int32)
+        catalogue = np.arange(self.data.n_items, dtype=np.int32)
         for start in range(0, len(self.user), block):
             users = self.user[start : start + block]
-            item = np.broadcast_to(catalogue, (len(users), data.n_items))
+            item = np.broadcast_to(catalogue, (len(users), len(catalogue)))
             relevance = np.zeros(item.shape, np.float32)
             mask = np.ones(item.shape, np.bool_)
             for row, user in enumerate(users):
-                slots = slice(data.offsets[user], data.offsets[user + 1])
-                part, rated = self.part[slots], data.item[slots]
-                now = part == self.code
-                mask[row, rated[~now]] = False
-                relevance[row, rated[now]] = data.rating[slots][now]
+                own = slice(*self.ratings.offsets[user : user + 2])
+                other = slice(*self.others.offsets[user : user + 2])
+                relevance[row, self.ratings.item[own]] = self.ratings.rating[own]
+                mask[row, self.others.item[other]] = False
             yield Candidates(users, item, relevance, mask)
 
 
@@ -126,9 +142,7 @@ class Lists:
     @cached_property
     def train(self) -> Ratings:
         """The training ratings of every user."""
-        kept = self.part == TRAIN
-        before = np.concatenate([[0], np.cumsum(kept)])
-        return Ratings(before[self.data.offsets], self.data.item[kept], self.data.rating[kept])
+        return _some_ratings(self.data, self.part == TRAIN)
 
     @property
     def validation(self) -> HeldOut:
@@ -209,6 +223,11 @@ def check_whole(name: str, value: int, *, least: int) -> None:
     """Refuse what is no whole number of at least `least` and below 2^63."""
     if not isinstance(value, int | np.integer) or not least <= value < 2**63:
         raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+
+
+def _some_ratings(data: Interactions, kept: NDArray[np.bool_]) -> Ratings:
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return Ratings(before[data.offsets], data.item[kept], data.rating[kept])
 
 
 def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:

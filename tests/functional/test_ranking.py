@@ -14,7 +14,6 @@ from fairtopk.functional.ranking import (
     rank,
     ranked,
     top_k,
-    top_sums,
 )
 
 # Few distinct values make ties; the two zeros and the extremes are traps for a sort by bits.
@@ -82,11 +81,6 @@ def test_discount_and_gain_are_those_of_ndcg() -> None:
     torch.testing.assert_close(discount(ranks), torch.tensor([1.0, 1 / 2, 1 / 3]))
     assert gain(torch.tensor([0.0, 1.0, 2.0, 5.0])).tolist() == [0, 1, 3, 31]
     assert gain(torch.tensor(0.5)).item() == pytest.approx(math.sqrt(2) - 1)
-
-
-def test_top_sums_cut_at_each_k_and_at_the_end() -> None:
-    values = torch.tensor([[[1.0, 2.0, 4.0]]])
-    assert top_sums(values, [2, 1, 9]).tolist() == [[[3.0, 1.0, 7.0]]]
 
 
 def test_ideal_dcg_is_that_of_the_best_order_at_k() -> None:

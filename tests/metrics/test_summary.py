@@ -47,13 +47,25 @@ def test_the_summary_holds_what_each_metric_gives_alone(
 
 
 def test_one_sort_serves_all_metrics_and_all_k(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairtopk.functional import ranking
+    from fairtopk.metrics import tops
 
     scores, relevance, groups, mask = some_lists(3)
-    sorts, order = [], ranking.order
-    monkeypatch.setattr(ranking, "order", lambda *lists: sorts.append(1) or order(*lists))
+    sorts, list_sums = [], tops.list_sums
+    monkeypatch.setattr(tops, "list_sums", lambda *lists: sorts.append(1) or list_sums(*lists))
     metrics.summarise(scores, relevance, groups, ks=KS, mask=mask)
     assert len(sorts) == 1
+
+
+def test_threads_change_no_bit() -> None:
+    scores, relevance, groups, mask = (table.repeat(2_000, 1) for table in some_lists(3))
+    before = torch.get_num_threads()
+    found = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        found.append(metrics.summarise(scores, relevance, groups, ks=KS, mask=mask))
+    torch.set_num_threads(before)
+    for name, values in found[0].items():
+        assert torch.equal(values.nan_to_num(-9), found[1][name].nan_to_num(-9)), name
 
 
 def test_a_k_named_twice_is_measured_once() -> None:

@@ -17,13 +17,14 @@ from rich.console import Console
 from fairtopk.data.files import write_text
 from fairtopk.data.prepared import refuse_used
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
-from fairtopk.evaluation import sampled_blocks, score
+from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.console import TrainingProgress, table
 from fairtopk.experiments.measuring import load_model
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split
 from fairtopk.metrics import entropy, exposure_gap, matched_temperature
+from fairtopk.scoring import score
 
 BIAS, K = 2.0, 20
 METHODS = {
@@ -111,7 +112,7 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     liked = made.truth.utility(data.user_of_slot(), data.item)
     shown = table(
         f"{data.n_ratings:,} generated ratings: the groups are liked alike, not recorded alike",
-        "group", "items", "ratings", "of those, 4 or 5", "true liking", "mean grade",
+        "group", "items", "ratings", "of all 4s and 5s", "true liking", "mean grade",
     )  # fmt: skip
     for number, name in enumerate(data.group_names):
         of_group, high = group == number, data.rating >= 4

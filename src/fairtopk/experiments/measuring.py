@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairtopk.checkpoints import MODEL, load_tensors
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate, full_blocks, sampled_blocks
+from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
 from fairtopk.experiments.build import build_lists, build_scorer
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.result import CONFIG, summary
@@ -44,6 +44,8 @@ def evaluate_run(
 def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
     """Return the trained model of a run folder."""
     saved = load_tensors(out / MODEL)
+    if saved.about.get("data") != lists.data.checksum:
+        raise InputError(f"the data is not what {out} was trained on; see its provenance.json")
     scorer = build_scorer(config, lists.data)
     try:
         scorer.load_state_dict(saved.tensors)
@@ -59,6 +61,6 @@ def measure(
     held_out = getattr(lists, part)
     evaluation = config.evaluation
     if evaluation.protocol == "full":
-        return evaluate(scorer, full_blocks(held_out), evaluation.k)
+        return evaluate_full(scorer, held_out, evaluation.k)
     blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=config.seed)
     return evaluate(scorer, iter(blocks), evaluation.k)

@@ -9,6 +9,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -109,7 +110,10 @@ def train_run(
             progress = trainer.progress
             warm = progress.phase == 0 and progress.epoch == config.training.warmup_epochs
             if record is not None and warm and shared is not None:
-                save_tensors(shared, trainer.state(), {"progress": asdict(progress)})
+                with suppress(OSError):  # a home that cannot be written to has no cache
+                    save_tensors(shared, trainer.state(), {"progress": asdict(progress)})
+    if not has_checkpoint(out):  # there was no epoch to train
+        _save(trainer, out, about, spent)
     return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
 
 

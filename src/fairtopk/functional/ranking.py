@@ -4,7 +4,6 @@ A tie of scores is broken by position, the earlier slot first, so exactly K item
 K. Padding comes last. Scores are finite wherever the mask is True; ranks count from 1.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 
 class Ranked(NamedTuple):
-    """Lists in ranked order: made by one sort, read by any number of metrics.
+    """Lists in ranked order.
 
     Attributes:
         slot: The slot that the item at each place came from, ``[Q, L]``.
@@ -62,11 +61,6 @@ def discount(rank: Tensor) -> Tensor:
 def gain(relevance: Tensor) -> Tensor:
     """Return 2^y - 1."""
     return torch.exp2(relevance) - 1
-
-
-def top_sums(values: Tensor, ks: Sequence[int]) -> Tensor:
-    """Return the sums of values by place, ``[..., L]``, over each top k, ``[..., len(ks)]``."""
-    return torch.stack([values[..., :k].sum(-1) for k in ks], dim=-1)
 
 
 def discounted(values: Tensor) -> Tensor:

@@ -174,6 +174,10 @@ def add_network(
 ) -> None:
     """Add b · relu(u + i) to the scores of every user with each of some items.
 
+    As relu(u + i) = u + max(i, -u), what is u's alone is added once, and a pair takes two
+    operations per unit instead of three. Units are taken by fours, so that scores are read and
+    written a quarter as often.
+
     Args:
         users: The users' halves of the hidden layer u, ``[Q, units]``.
         items: The halves i of these items, an item in each column, ``[units, n]``.
@@ -181,10 +185,30 @@ def add_network(
         first: The column of the first of these items in `scores`.
         scores: Added to, ``[Q, n_items]``.
     """
-    zero, n_items = scores.dtype.type(0), items.shape[1]
+    units, n_items = items.shape
     for row in range(len(users)):
         # A slice, because a loop over places in the whole row is not vectorised.
         mine = scores[row, first : first + n_items]
-        for unit in range(len(weight)):
+        alone = scores.dtype.type(0)
+        for unit in range(units):
+            alone += weight[unit] * users[row, unit]
+        for one in range(n_items):
+            mine[one] += alone
+        fours = units - units % 4
+        for unit in range(0, fours, 4):
+            a, b, c, d = items[unit], items[unit + 1], items[unit + 2], items[unit + 3]
+            low_a, low_b = -users[row, unit], -users[row, unit + 1]
+            low_c, low_d = -users[row, unit + 2], -users[row, unit + 3]
+            of_a, of_b = weight[unit], weight[unit + 1]
+            of_c, of_d = weight[unit + 2], weight[unit + 3]
             for one in range(n_items):
-                mine[one] += weight[unit] * max(users[row, unit] + items[unit, one], zero)
+                mine[one] += (
+                    of_a * max(a[one], low_a)
+                    + of_b * max(b[one], low_b)
+                    + of_c * max(c[one], low_c)
+                    + of_d * max(d[one], low_d)
+                )
+        for unit in range(fours, units):
+            low = -users[row, unit]
+            for one in range(n_items):
+                mine[one] += weight[unit] * max(items[unit, one], low)

@@ -7,20 +7,24 @@ slots as they are: the floor is the mean absolute gap over all shuffles and list
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.functional.ranking import order
-from fairtopk.metrics.grouped import NOTIONS, grouped_places, largest_gap
+from fairtopk.kernels.measures import Places
+from fairtopk.metrics.grouped import NOTIONS, largest_gap
 from fairtopk.metrics.inputs import (
     BLOCK_SLOTS,
     Values,
+    blocks,
     by_blocks,
     checked_groups,
     checked_ks,
     checked_scores,
 )
+from fairtopk.metrics.tops import Tops, tops_of_places
 
 EXACT = "representation_gap"  # with two groups
 PRECISION = 0.01  # of the floor: its standard error at the end
@@ -99,11 +103,17 @@ def chance_floors(
 
 
 class _Places(NamedTuple):
-    """Lists that have at least two groups: scores and labels by place, ``[Q, L]`` each."""
+    """Lists that have at least two groups.
 
-    scores: Tensor
+    Attributes:
+        exposure: Softmax of the scores by place, ``[Q, L]``.
+        group: Labels by place, ``[Q, L]``.
+        size: Items of each group, ``[Q, G]``.
+    """
+
+    exposure: Tensor
     group: Tensor
-    n_groups: int
+    size: Tensor
 
 
 def _labelled_places(scores: Values, groups: Values, mask: Values | None) -> _Places:
@@ -114,17 +124,18 @@ def _labelled_places(scores: Values, groups: Values, mask: Values | None) -> _Pl
     several = lowest < group.amax(-1)
     given, valid, group = given[several], valid[several], group[several]
     slot = by_blocks(order, given, valid)
-    in_order = given.masked_fill(~valid, -torch.inf).gather(-1, slot)
-    return _Places(in_order, group.gather(-1, slot), labels.n_groups)
+    exposure = given.masked_fill(~valid, -torch.inf).gather(-1, slot).softmax(-1)
+    size = torch.stack([(group == one).sum(-1) for one in range(labels.n_groups)], dim=-1)
+    return _Places(exposure.cpu(), group.gather(-1, slot).cpu(), size.cpu())
 
 
 def _floors(
     lists: _Places, metrics: Sequence[str], ks: Sequence[int], seed: int
 ) -> list[Floor]:
     """Return the floor of each metric at each of `ks`, metric by metric."""
-    if len(lists.scores) == 0:
+    if len(lists.group) == 0:
         return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
-    exact = [metric for metric in metrics if metric == EXACT and lists.n_groups == 2]
+    exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]
     others = [metric for metric in metrics if metric not in exact]
     found = {(metric, k): Floor(_exact(lists.group, k), 0.0, 0) for metric in exact for k in ks}
     if others:
@@ -161,21 +172,21 @@ def _shuffled_floors(
 ) -> list[Floor]:
     """Return the floors by shuffling until each is known to `PRECISION`."""
     generator = torch.Generator().manual_seed(seed)
-    n_lists, slots = lists.scores.shape
+    (n_lists, slots), n_groups = lists.group.shape, lists.size.shape[1]
     # A few short lists are shuffled many times at once.
-    fitting = BLOCK_SLOTS // (n_lists * slots * lists.n_groups)
+    fitting = BLOCK_SLOTS // (n_lists * slots * n_groups)
     copies = min(max(1, fitting), MOST_COPIES)
-    scores, group = lists.scores.repeat(copies, 1), lists.group.repeat(copies, 1)
+    tables = [table.repeat(copies, 1) for table in lists]
 
-    def measure(scores: Tensor, group: Tensor) -> Tensor:
-        places = grouped_places(scores, _shuffled(group, generator), lists.n_groups)
-        gaps = [largest_gap(NOTIONS[metric](places, ks)) for metric in metrics]
-        return torch.cat(gaps, dim=-1).double()
+    def measure(exposure: Tensor, group: Tensor, size: Tensor) -> Tensor:
+        tops = _tops(exposure, _shuffled(group, generator), size, ks)
+        return torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
 
     rounds = 0
-    total = squares = scores.new_zeros(n_lists, len(metrics) * len(ks), dtype=torch.float64)
+    total = squares = torch.zeros(n_lists, len(metrics) * len(ks), dtype=torch.float64)
     while True:
-        gaps = by_blocks(measure, scores, group, n_groups=lists.n_groups)
+        # One after the other: they draw from one stream.
+        gaps = torch.cat([measure(*block) for block in blocks(*tables, n_groups=n_groups)])
         gaps = gaps.view(copies, *total.shape)
         total, squares = total + gaps.sum(0), squares + (gaps**2).sum(0)
         rounds += copies
@@ -190,9 +201,16 @@ def _shuffled_floors(
             return [Floor(mean, deviation, rounds) for mean, deviation in found]
 
 
+def _tops(exposure: Tensor, group: Tensor, size: Tensor, ks: Sequence[int]) -> Tops:
+    """Return the tops of lists, padding and all: it has neither exposure nor a group."""
+    length = np.full(len(group), group.shape[1])
+    places = Places(exposure.numpy(), group.numpy(), np.zeros_like(exposure.numpy()), length)
+    return tops_of_places(places, size.numpy(), np.zeros((len(group), len(ks))), ks)
+
+
 def _shuffled(group: Tensor, generator: torch.Generator) -> Tensor:
     """Return the labels with the known ones of each list in random order, ``[Q, L]``."""
     known = group >= 0
-    random = torch.rand(group.shape, generator=generator).to(group.device)
+    random = torch.rand(group.shape, generator=generator)
     here, there = order(torch.zeros_like(random), known), order(random, known)
     return torch.empty_like(group).scatter_(-1, here, group.gather(-1, there))

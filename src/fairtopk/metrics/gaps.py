@@ -17,10 +17,8 @@ from typing import Literal
 from torch import Tensor
 
 from fairtopk.errors import InputError
-from fairtopk.functional.ranking import ranked
 from fairtopk.metrics.grouped import (
     Notion,
-    grouped,
     largest_gap,
     named_and_rest,
     named_gap,
@@ -29,14 +27,8 @@ from fairtopk.metrics.grouped import (
     representation,
     softmax_exposure,
 )
-from fairtopk.metrics.inputs import (
-    Labels,
-    Values,
-    by_blocks,
-    checked_groups,
-    checked_ks,
-    checked_scores,
-)
+from fairtopk.metrics.inputs import Values, checked_groups, checked_ks, checked_scores
+from fairtopk.metrics.tops import Tops, measured_lists
 
 Variant = Literal["paper", "released"]
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
@@ -132,7 +124,7 @@ def group_exposures(
         >>> group_exposures(scores, groups, k=2)
         tensor([[0.0000, 0.4550]])
     """
-    return _by_group(_notion(variant), scores, groups, k, mask)
+    return _measured(_notion(variant), scores, groups, k, mask)
 
 
 def group_rank_exposures(
@@ -142,7 +134,7 @@ def group_rank_exposures(
 
     See `rank_exposure_gap`.
     """
-    return _by_group(rank_exposure, scores, groups, k, mask)
+    return _measured(rank_exposure, scores, groups, k, mask)
 
 
 def group_representations(
@@ -152,35 +144,24 @@ def group_representations(
 
     See `representation_gap`.
     """
-    return _by_group(representation, scores, groups, k, mask)
+    return _measured(representation, scores, groups, k, mask)
 
 
 def _gap(
     notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None, signed: bool
 ) -> Tensor:
-    lists, valid = checked_scores(scores, mask)
-    labels = checked_groups(groups, lists, valid)
-    if signed:
-        return named_gap(
-            _values(notion, lists, valid, Labels(named_and_rest(labels.group), 2), k)
-        )
-    return largest_gap(_values(notion, lists, valid, labels, k))
+    def gap(tops: Tops) -> Tensor:
+        return named_gap(notion(named_and_rest(tops))) if signed else largest_gap(notion(tops))
+
+    return _measured(gap, scores, groups, k, mask)
 
 
-def _by_group(
+def _measured(
     notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None
 ) -> Tensor:
     lists, valid = checked_scores(scores, mask)
-    return _values(notion, lists, valid, checked_groups(groups, lists, valid), k)
-
-
-def _values(notion: Notion, scores: Tensor, mask: Tensor, labels: Labels, k: int) -> Tensor:
-    ks, n_groups = checked_ks([k]), labels.n_groups
-
-    def measure(scores: Tensor, mask: Tensor, group: Tensor) -> Tensor:
-        return notion(grouped(ranked(scores, mask), group, n_groups), ks)[..., 0]
-
-    return by_blocks(measure, scores, mask, labels.group, n_groups=n_groups)
+    labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
+    return measured_lists(notion, lists, valid, ks, labels=labels)[..., 0]
 
 
 def _notion(variant: str) -> Notion:

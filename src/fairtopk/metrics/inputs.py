@@ -5,6 +5,7 @@ Arrays of numpy are taken as they are; labels follow the scores to their device.
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.errors import InputError
+from fairtopk.kernels.threads import run_all
 
 Values = Tensor | NDArray[Any]
 
 LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
 MOST_GROUPS = 1_000
-BLOCK_SLOTS = 2**19  # of an intermediate result that are held at a time
+BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
 
 
 class Labels(NamedTuple):
@@ -46,15 +48,16 @@ def checked_scores(scores: Values, mask: Values | None) -> tuple[Tensor, Tensor]
         valid = _like(mask, "mask", given)
         if valid.dtype != torch.bool:
             raise InputError(f"mask must be boolean, False on padding, got {valid.dtype}")
-    _refuse(~given.isfinite() & valid, "scores must be finite where the mask is True", given)
+    most = torch.finfo(given.dtype).max
+    _refuse_outside((-most, most), given, valid, "scores must be finite where the mask is True")
     return given, valid
 
 
 def checked_relevance(relevance: Values, scores: Tensor, mask: Tensor) -> Tensor:
     """Return the relevance in the type of the scores, ``[Q, L]``."""
     given = _like(relevance, "relevance", scores).to(scores.dtype)
-    inside = (given >= 0) & (given <= LARGEST_RELEVANCE)
-    _refuse(~inside & mask, f"relevance must lie between 0 and {LARGEST_RELEVANCE:g}", given)
+    rule = f"relevance must lie between 0 and {LARGEST_RELEVANCE:g}"
+    _refuse_outside((0, LARGEST_RELEVANCE), given, mask, rule)
     return given
 
 
@@ -69,20 +72,18 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
         )
     if given.dtype not in (torch.int32, torch.int64):
         given = given.long()  # in a small type the bounds themselves would wrap around
-    _refuse(
-        (given >= MOST_GROUPS) & mask,
-        f"groups must be numbered from 0 to {MOST_GROUPS - 1}",
-        given,
-    )
-    group = torch.where(mask & (given >= 0), given.to(torch.int16), -1)
+    least = torch.iinfo(given.dtype).min
+    rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}"
+    _refuse_outside((least, MOST_GROUPS - 1), given, mask, rule)
+    group = by_blocks(_known_labels, given, mask)
     return Labels(group, max(2, int(group.max()) + 1))
 
 
 def checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of the top, each once, refusing one below 1."""
+    """Return the lengths of the top, each once and rising, refusing one below 1."""
     if len(ks) == 0:
         raise InputError("ks must name at least one length of the top, got none")
-    return tuple(dict.fromkeys(_checked_k(k) for k in ks))
+    return tuple(sorted({_checked_k(k) for k in ks}))
 
 
 def tensor_of(values: Values, name: str, device: torch.device | None = None) -> Tensor:
@@ -99,12 +100,15 @@ def tensor_of(values: Values, name: str, device: torch.device | None = None) -> 
 def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 1) -> Tensor:
     """Return what `measure` makes of each block of queries, put together again.
 
+    Blocks may be measured at the same time.
+
     Args:
         measure: Takes one block of every tensor; its result has a row per query.
         tensors: ``[Q, L]`` each.
         n_groups: How many values per slot `measure` holds.
     """
-    return torch.cat([measure(*block) for block in blocks(*tensors, n_groups=n_groups)])
+    pieces = [partial(measure, *block) for block in blocks(*tensors, n_groups=n_groups)]
+    return torch.cat(run_all(pieces))
 
 
 def blocks(*tensors: Tensor, n_groups: int = 1) -> Iterator[tuple[Tensor, ...]]:
@@ -135,7 +139,22 @@ def _like(values: Values, name: str, scores: Tensor) -> Tensor:
     return given
 
 
-def _refuse(wrong: Tensor, rule: str, values: Tensor) -> None:
+def _known_labels(group: Tensor, mask: Tensor) -> Tensor:
+    return torch.where(mask & (group >= 0), group.to(torch.int16), -1)
+
+
+def _refuse_outside(
+    bounds: tuple[float, float], values: Tensor, mask: Tensor, rule: str
+) -> None:
+    low, high = bounds
+
+    def is_inside(block: Tensor) -> bool:
+        least, most = block.aminmax()
+        return bool(least >= low and most <= high)  # neither holds of NaN
+
+    if all(run_all([partial(is_inside, *block) for block in blocks(values)])):
+        return  # padding may hold anything, but seldom does
+    wrong = ~((values >= low) & (values <= high)) & mask
     if wrong.any():
         query, slot = wrong.nonzero()[0].tolist()
         value = values[query, slot].item()

@@ -4,6 +4,7 @@ A metric that is undefined for a query is NaN there. It is left out of the mean 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.errors import InputError
+from fairtopk.kernels.threads import run_all
 from fairtopk.metrics.inputs import Values, tensor_of
 
 RESAMPLES = 1_000
@@ -87,16 +89,18 @@ def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
 
 def _resampled(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     """Return the columns' sums over each resample of the rows, ``[RESAMPLES, columns]``."""
-    generator, n = np.random.default_rng(seed), len(values)
-    parts = []
-    for _ in range(0, RESAMPLES, RESAMPLES_AT_ONCE):
+
+    def sums(piece: int) -> Tensor:
+        generator, n = np.random.default_rng([seed, piece]), len(values)
         # How often each row was drawn, so that one product serves all columns.
-        drawn = [
-            np.bincount(generator.integers(n, size=n), minlength=n)
-            for _ in range(RESAMPLES_AT_ONCE)
-        ]
-        parts.append(np.stack(drawn).astype(np.float64) @ values)
-    return np.concatenate(parts)
+        drawn = np.empty((RESAMPLES_AT_ONCE, n))
+        for resample in drawn:
+            rows = generator.integers(n, size=n, dtype=np.uint32).astype(np.int64)
+            resample[:] = np.bincount(rows, minlength=n)
+        return torch.from_numpy(drawn) @ torch.from_numpy(values)
+
+    pieces = [partial(sums, piece) for piece in range(RESAMPLES // RESAMPLES_AT_ONCE)]
+    return torch.cat(run_all(pieces)).numpy()
 
 
 def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,17 +1,9 @@
 """NDCG: how well an order puts relevant items first."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
-from fairtopk.functional.ranking import Ranked, best_gains, discounted, gain, ranked, top_sums
-from fairtopk.metrics.inputs import (
-    Values,
-    by_blocks,
-    checked_ks,
-    checked_relevance,
-    checked_scores,
-)
+from fairtopk.metrics.inputs import Values, checked_ks, checked_relevance, checked_scores
+from fairtopk.metrics.tops import Tops, measured_lists
 
 
 def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = None) -> Tensor:
@@ -37,16 +29,9 @@ def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = Non
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
     ks = checked_ks([k])
-
-    def measure(scores: Tensor, mask: Tensor, relevance: Tensor) -> Tensor:
-        return ndcg_at(ranked(scores, mask), relevance, mask, ks)[:, 0]
-
-    return by_blocks(measure, lists, valid, grades)
+    return measured_lists(ndcg_at, lists, valid, ks, relevance=grades)[:, 0]
 
 
-def ndcg_at(lists: Ranked, relevance: Tensor, mask: Tensor, ks: Sequence[int]) -> Tensor:
-    """Return NDCG at each of `ks`, ``[Q, len(ks)]``; `relevance` and `mask` are by slot."""
-    gains = gain(relevance).masked_fill(~mask, 0)
-    achieved = top_sums(discounted(gains.gather(-1, lists.slot)), ks)
-    # Without a relevant item both are 0, and 0 / 0 is NaN.
-    return achieved / top_sums(discounted(best_gains(gains, max(ks))), ks)
+def ndcg_at(tops: Tops) -> Tensor:
+    """Return NDCG at each K, ``[Q, len(ks)]``."""
+    return tops.dcg / tops.ideal  # without a relevant item both are 0, and 0 / 0 is NaN

@@ -1,21 +1,22 @@
-"""Every metric of a set of lists at several K, from one sort."""
+"""Every metric of a set of lists at several K, from one ranking of each list."""
 
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fairtopk.functional.ranking import ranked
-from fairtopk.metrics.grouped import NOTIONS, grouped, largest_gap, named_and_rest, named_gap
+from fairtopk.metrics.grouped import NOTIONS, largest_gap, named_and_rest, named_gap
 from fairtopk.metrics.inputs import (
     Values,
-    blocks,
     checked_groups,
     checked_ks,
     checked_relevance,
     checked_scores,
 )
 from fairtopk.metrics.ndcg import ndcg_at
+from fairtopk.metrics.tops import Tops, measured_lists
+
+METRICS = ("ndcg", *NOTIONS, *(f"{notion}_signed" for notion in NOTIONS), "exposure_gap_mse")
 
 
 def summarise(
@@ -43,27 +44,35 @@ def summarise(
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
     labels, distinct = checked_groups(groups, lists, valid), checked_ks(ks)
-    measured = [
-        _measured(block, labels.n_groups, distinct)
-        for block in blocks(lists, valid, grades, labels.group, n_groups=labels.n_groups)
-    ]
+
+    values = measured_lists(_measured, lists, valid, distinct, relevance=grades, labels=labels)
+    return _named(values, distinct)
+
+
+def summarise_tops(tops: Tops, ks: Sequence[int]) -> dict[str, Tensor]:
+    """Return the same for the tops of lists at `ks`."""
+    return _named(_measured(tops), ks)
+
+
+def _measured(tops: Tops) -> Tensor:
+    """Return each of `METRICS` at each K, ``[Q, metrics, len(ks)]``."""
+    values = two = _each_notion(tops)
+    if tops.size.shape[1] > 2:
+        two = _each_notion(named_and_rest(tops))
+    gaps = largest_gap(values)
+    found = [ndcg_at(tops)[:, None], gaps, named_gap(two), gaps[:, :1] ** 2]
+    return torch.cat(found, dim=1)
+
+
+def _each_notion(tops: Tops) -> Tensor:
+    """Return what each group gets by each of `NOTIONS`, ``[Q, notions, G, len(ks)]``."""
+    return torch.stack([notion(tops) for notion in NOTIONS.values()], dim=1)
+
+
+def _named(values: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
+    columns = values.permute(1, 2, 0).contiguous()
     return {
-        f"{metric}@{k}": torch.cat([values[metric][:, column] for values in measured])
-        for metric in measured[0]
-        for column, k in enumerate(distinct)
+        f"{metric}@{k}": columns[row, column]
+        for row, metric in enumerate(METRICS)
+        for column, k in enumerate(ks)
     }
-
-
-def _measured(block: tuple[Tensor, ...], n_groups: int, ks: Sequence[int]) -> dict[str, Tensor]:
-    """Return each metric of a block of lists at each of `ks`, ``[Q, len(ks)]``."""
-    scores, mask, relevance, group = block
-    lists = ranked(scores, mask)
-    each = grouped(lists, group, n_groups)
-    two = each if n_groups == 2 else grouped(lists, named_and_rest(group), 2)
-    found = {"ndcg": ndcg_at(lists, relevance, mask, ks)}
-    for metric, notion in NOTIONS.items():
-        values = notion(each, ks)
-        found[metric] = largest_gap(values)
-        found[f"{metric}_signed"] = named_gap(values if two is each else notion(two, ks))
-    found["exposure_gap_mse"] = found["exposure_gap"] ** 2
-    return found

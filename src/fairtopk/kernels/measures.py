@@ -1,0 +1,213 @@
+"""What metrics of ranked lists are made of: sums over the top of each list.
+
+Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here, one after
+the other in a cache's worth of memory; of others only the first places arrive.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.exponentials import fill_exponentials
+from fairtopk.kernels.ranking import Work, rank_row, room_for
+
+Floats = NDArray[np.floating]
+Whole = NDArray[np.integer]
+Doubles = NDArray[np.float64]
+Cuts = NDArray[np.int64]
+
+
+class Places(NamedTuple):
+    """The first places of ranked lists.
+
+    Attributes:
+        exposure: Softmax over the whole list, by place, ``[Q, H]``.
+        group: Group numbers by place, -1 unknown, ``[Q, H]``.
+        relevance: Grades by place, ``[Q, H]``.
+        length: How many of the places a list has, ``[Q]``.
+    """
+
+    exposure: Floats
+    group: Whole
+    relevance: Floats
+    length: NDArray[np.int64]
+
+
+class Lists(NamedTuple):
+    """Lists by slot, ``[Q, L]`` each.
+
+    Attributes:
+        scores: Finite where the mask is True.
+        mask: False on padding.
+        relevance: Grades.
+        group: Group numbers, -1 unknown and on padding.
+    """
+
+    scores: Floats
+    mask: NDArray[np.bool_]
+    relevance: Floats
+    group: Whole
+
+
+class Sums(NamedTuple):
+    """Sums over the items in each top, of a group where there is a G, at K cuts.
+
+    Attributes:
+        exposure: Of softmax exposure, ``[Q, G, K]``.
+        discount: Of 1 / log2(1 + rank), ``[Q, G, K]``.
+        members: Of 1, ``[Q, G, K]``.
+        everyone: Of the exposure of all items, of unknown group too, ``[Q, 1, K]``.
+        size: Of 1 over the whole list, ``[Q, G, 1]``.
+        dcg: Of (2^y - 1) / log2(1 + rank), ``[Q, K]``.
+        ideal: Of the same in the best order of the list, ``[Q, K]``.
+    """
+
+    exposure: Doubles
+    discount: Doubles
+    members: Doubles
+    everyone: Doubles
+    size: NDArray[np.int64]
+    dcg: Doubles
+    ideal: Doubles
+
+
+def list_sums(lists: Lists, n_groups: int, ks: Sequence[int]) -> Sums:
+    """Return the sums of lists by slot."""
+    sums = _no_sums(len(lists.scores), n_groups, len(ks))
+    work = room_for(lists.scores.shape[1], lists.scores.dtype)
+    _add_lists(lists, np.array(ks), work, sums)
+    return sums
+
+
+def place_sums(
+    places: Places, size: NDArray[np.int64], ideal: Doubles, ks: Sequence[int]
+) -> Sums:
+    """Return the same for lists of which only the first places are there.
+
+    Args:
+        places: At least as many as the longest top has.
+        size: Items of each group in the whole list, ``[Q, G]``.
+        ideal: Ideal DCG of the whole list at each of `ks`, ``[Q, K]``.
+        ks: Where to cut.
+    """
+    n_queries, n_groups = size.shape
+    sums = _no_sums(n_queries, n_groups, len(ks))
+    sums = sums._replace(size=size[:, :, None], ideal=ideal)
+    _add_heads(places, np.array(ks), sums)
+    return sums
+
+
+def _no_sums(queries: int, n_groups: int, cuts: int) -> Sums:
+    shape = (queries, n_groups, cuts)
+    return Sums(
+        exposure=np.zeros(shape),
+        discount=np.zeros(shape),
+        members=np.zeros(shape),
+        everyone=np.zeros((queries, 1, cuts)),
+        size=np.zeros((queries, n_groups, 1), np.int64),
+        dcg=np.zeros((queries, cuts)),
+        ideal=np.zeros((queries, cuts)),
+    )
+
+
+@compiled
+def _add_lists(lists: Lists, ks: Cuts, work: Work, sums: Sums) -> None:
+    n_queries, n_slots = lists.scores.shape
+    n_places = min(ks[-1], n_slots)
+    exposure = np.empty((1, n_places), lists.scores.dtype)
+    group = np.empty((1, n_places), lists.group.dtype)
+    relevance = np.empty((1, n_places), lists.relevance.dtype)
+    best, worth = np.empty(n_places, lists.relevance.dtype), _discounts(n_places)
+    for row in range(n_queries):
+        for slot in range(n_slots):
+            there = lists.mask[row, slot]
+            work.row[slot] = lists.scores[row, slot] if there else -np.inf
+        relevant = 0
+        for slot in range(n_slots):
+            if lists.group[row, slot] >= 0:
+                sums.size[row, lists.group[row, slot], 0] += 1
+            if lists.relevance[row, slot] > 0 and lists.mask[row, slot]:
+                relevant = _insert(lists.relevance[row, slot], best, relevant)
+        _add_gains(best, relevant, ks, worth, sums.ideal[row])
+        count = rank_row(work, n_places)
+        if count == 0:
+            continue
+        total = fill_exponentials(work.row, work.row[work.column[0, 0]], work.exponential)
+        for place in range(count):
+            slot = work.column[0, place]
+            exposure[0, place] = work.exponential[slot] / total
+            group[0, place] = lists.group[row, slot]
+            relevance[0, place] = lists.relevance[row, slot]
+        _add_groups(row, exposure[0], group[0], count, ks, worth, sums)
+        _add_gains(relevance[0], count, ks, worth, sums.dcg[row])
+
+
+@compiled
+def _add_heads(places: Places, ks: Cuts, sums: Sums) -> None:
+    worth = _discounts(places.group.shape[1])
+    for row in range(len(places.length)):
+        count = places.length[row]
+        _add_groups(row, places.exposure[row], places.group[row], count, ks, worth, sums)
+        _add_gains(places.relevance[row], count, ks, worth, sums.dcg[row])
+
+
+@compiled
+def _add_groups(
+    row: int, exposure: Floats, group: Whole, count: int, ks: Cuts, worth: Doubles, sums: Sums
+) -> None:
+    """Add what the groups of a list have in its first `count` places to the sums at `row`."""
+    place = 0
+    for cut in range(len(ks)):
+        if cut > 0:
+            sums.everyone[row, 0, cut] = sums.everyone[row, 0, cut - 1]
+            for one in range(sums.exposure.shape[1]):
+                sums.exposure[row, one, cut] = sums.exposure[row, one, cut - 1]
+                sums.discount[row, one, cut] = sums.discount[row, one, cut - 1]
+                sums.members[row, one, cut] = sums.members[row, one, cut - 1]
+        while place < min(ks[cut], count):
+            sums.everyone[row, 0, cut] += exposure[place]
+            one = group[place]
+            if one >= 0:
+                sums.exposure[row, one, cut] += exposure[place]
+                sums.discount[row, one, cut] += worth[place]
+                sums.members[row, one, cut] += 1
+            place += 1
+
+
+@compiled
+def _add_gains(relevance: Floats, count: int, ks: Cuts, worth: Doubles, found: Doubles) -> None:
+    """Add the discounted gains of the first `count` places to `found`, at each of `ks`."""
+    for place in range(count):
+        if relevance[place] > 0:
+            gain = (2.0 ** relevance[place] - 1) * worth[place]
+            for cut in range(len(ks)):
+                if place < ks[cut]:
+                    found[cut] += gain
+
+
+@compiled
+def _insert(value: float, best: Floats, count: int) -> int:
+    """Return how many of the best are there once `value` is; they fall, the rest is dropped."""
+    place = count
+    while place > 0 and value > best[place - 1]:
+        place -= 1
+    if place == len(best):
+        return count
+    count = min(count + 1, len(best))
+    for moved in range(count - 1, place, -1):
+        best[moved] = best[moved - 1]
+    best[place] = value
+    return count
+
+
+@compiled
+def _discounts(places: int) -> Doubles:
+    """Return what each place is worth, 1 / log2(1 + rank)."""
+    worth = np.empty(places)
+    for place in range(places):
+        worth[place] = 1 / math.log2(2.0 + place)
+    return worth

@@ -1,0 +1,105 @@
+"""The best scores of each row, in order, and the logarithm of a row's sum of exponentials.
+
+A score of -inf stands for an item that is not there. Of equal scores the one in the earlier
+column is the better.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.exponentials import fill_exponentials
+from fairtopk.kernels.ranking import BYTE, Floats, Signed, Work, rank_row, room_for
+
+NO_ITEMS = np.empty(0, np.int32)
+
+
+class Top(NamedTuple):
+    """The best scores of each row.
+
+    Attributes:
+        column: Where they stand, ``[Q, k]``; -1 past the end of a row with fewer.
+        scores: Never rising, -inf past the end, ``[Q, k]``.
+        log_sum: Logarithm of the sum of exponentials of the whole row, ``[Q]``.
+    """
+
+    column: NDArray[np.int32]
+    scores: Floats
+    log_sum: NDArray[np.float64]
+
+
+class UserItems(NamedTuple):
+    """Items of each row's user.
+
+    Attributes:
+        user: The user of each row, ``[Q]``.
+        offsets: CSR offsets of the users' items.
+        item: The items, as columns of the row.
+    """
+
+    user: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    item: NDArray[np.int32]
+
+
+def top_of(scores: Floats, k: int, left_out: UserItems | None = None) -> Top:
+    """Return the best `k` scores of each row of float32 or float64 scores, ``[Q, n]``.
+
+    Items in `left_out` count as not there.
+    """
+    queries, n = scores.shape
+    if left_out is None:
+        left_out = UserItems(np.zeros(queries, np.int64), np.zeros(2, np.int64), NO_ITEMS)
+    top = Top(
+        np.full((queries, k), -1, np.int32),
+        np.full((queries, k), -np.inf, scores.dtype),
+        np.full(queries, -np.inf, np.float64),
+    )
+    _fill(scores, left_out, room_for(n, scores.dtype), top)
+    return top
+
+
+def first_not_finite(scores: Floats) -> tuple[int, int]:
+    """Return the row and column of a score that is NaN or infinite, or (-1, -1)."""
+    signed = f"i{scores.itemsize}"
+    infinity = int(np.array(np.inf, scores.dtype).view(signed))
+    return _first_from(scores.view(signed), infinity)
+
+
+@compiled
+def _first_from(bits: Signed, least: int) -> tuple[int, int]:
+    """Return where bits are at least `least`, but for the sign, or (-1, -1)."""
+    kind = bits.dtype.type
+    all_but_sign = kind((1 << (BYTE * bits.itemsize - 1)) - 1)
+    for row in range(len(bits)):
+        most = kind(0)
+        for column in range(bits.shape[1]):
+            most = max(most, kind(bits[row, column] & all_but_sign))
+        if most >= least:
+            for column in range(bits.shape[1]):
+                if bits[row, column] & all_but_sign >= least:
+                    return row, column
+    return -1, -1
+
+
+@compiled
+def _fill(scores: Floats, left_out: UserItems, work: Work, top: Top) -> None:
+    k = top.column.shape[1]
+    for row in range(len(scores)):
+        for column in range(scores.shape[1]):
+            work.row[column] = scores[row, column]
+        user = left_out.user[row]
+        for slot in range(left_out.offsets[user], left_out.offsets[user + 1]):
+            work.row[left_out.item[slot]] = -np.inf
+        count = rank_row(work, k)
+        for place in range(count):
+            column = work.column[0, place]
+            top.column[row, place] = column
+            top.scores[row, place] = scores[row, column]
+        if count > 0:
+            high = top.scores[row, 0]
+            total = fill_exponentials(work.row, high, work.exponential)
+            top.log_sum[row] = high + math.log(total)

@@ -1,0 +1,76 @@
+"""What is in the top of ranked lists: all that NDCG and gaps are computed from."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.kernels.measures import Lists, Places, Sums, list_sums, place_sums
+from fairtopk.metrics.inputs import Labels, by_blocks
+
+NO_GROUP = Labels(torch.full((1, 1), -1, dtype=torch.int16), 2)
+
+
+class Tops(NamedTuple):
+    """Sums over the top of lists at each K; e is the softmax over the whole list.
+
+    Attributes:
+        exposure: Of e over the items of each group, ``[Q, G, len(ks)]``.
+        discount: Of 1 / log2(1 + rank) over them, ``[Q, G, len(ks)]``.
+        members: Their number, ``[Q, G, len(ks)]``.
+        everyone: Of e over all items, of unknown group too, ``[Q, 1, len(ks)]``.
+        size: Items of each group in the whole list, n_g, ``[Q, G, 1]``.
+        dcg: Of (2^y - 1) / log2(1 + rank), ``[Q, len(ks)]``.
+        ideal: The same in the best order of the list, ``[Q, len(ks)]``.
+    """
+
+    exposure: Tensor
+    discount: Tensor
+    members: Tensor
+    everyone: Tensor
+    size: Tensor
+    dcg: Tensor
+    ideal: Tensor
+
+
+def measured_lists(
+    measure: Callable[[Tops], Tensor],
+    scores: Tensor,
+    mask: Tensor,
+    ks: Sequence[int],
+    *,
+    relevance: Tensor | None = None,
+    labels: Labels = NO_GROUP,
+) -> Tensor:
+    """Return what `measure` makes of the top of lists, with a row per query.
+
+    Args:
+        measure: Takes the tops of some lists.
+        scores: Model scores, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        ks: Where to cut; they rise.
+        relevance: Grades, ``[Q, L]``; left out, nothing is relevant.
+        labels: Groups of the items; left out, they are unknown.
+    """
+    grades = scores.new_zeros(1, 1) if relevance is None else relevance
+    tables = [scores, mask, grades.expand_as(scores), labels.group.expand_as(scores)]
+
+    def block(*tensors: Tensor) -> Tensor:
+        lists = Lists(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
+        return measure(_tops(list_sums(lists, labels.n_groups, ks))).to(tensors[0])
+
+    return by_blocks(block, *tables, n_groups=labels.n_groups)
+
+
+def tops_of_places(
+    places: Places, size: NDArray[np.int64], ideal: NDArray[np.float64], ks: Sequence[int]
+) -> Tops:
+    """Return the tops of lists of which only the first places are there; see `place_sums`."""
+    return _tops(place_sums(places, size, ideal, ks))
+
+
+def _tops(sums: Sums) -> Tops:
+    return Tops(*map(torch.from_numpy, sums))

@@ -1,0 +1,175 @@
+"""The re-rankers by name, with everything that enters them checked."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from fairtopk.errors import InputError
+from fairtopk.metrics.inputs import (
+    Values,
+    checked_groups,
+    checked_ks,
+    checked_relevance,
+    checked_scores,
+)
+from fairtopk.reranking.bonus import group_bonus
+from fairtopk.reranking.exposure_lp import exposure_lp
+from fairtopk.reranking.fair_prefixes import fair_prefixes
+from fairtopk.reranking.floors import floors
+from fairtopk.reranking.lists import Candidates, Outcome, Policy, dealt
+from fairtopk.reranking.settings import (
+    ExposureProgram,
+    FairPrefixes,
+    Floors,
+    GroupBonus,
+    Settings,
+)
+
+
+class Reranked(NamedTuple):
+    """Lists in a new order.
+
+    Attributes:
+        slot: The slots of each list in their new order, padding last, ``[Q, L]`` int64.
+        rank: The new rank of each slot, from 1; padding has the last ranks, ``[Q, L]`` int64.
+        scores: The scores of each list dealt out again by rank, ``[Q, L]``: metrics of these
+            are metrics of the new order.
+        met: Whether a list has all that was asked for, ``[Q]``; `exposure-lp` promises it in
+            expectation.
+        policies: From `exposure-lp`, the random ranking of each list, of which `slot` is a
+            draw, on the CPU; else empty.
+    """
+
+    slot: Tensor
+    rank: Tensor
+    scores: Tensor
+    met: Tensor
+    policies: tuple[Policy, ...]
+
+
+class Reranker(NamedTuple):
+    """A method: what it may be told, and what it does with lists, K and that."""
+
+    settings: type[Settings]
+    run: Callable[[Candidates, int, Any], Outcome]
+
+
+RERANKERS = {
+    "fa-ir": Reranker(FairPrefixes, fair_prefixes),
+    "det-greedy": Reranker(Floors, partial(floors, method="det-greedy")),
+    "det-cons": Reranker(Floors, partial(floors, method="det-cons")),
+    "det-relaxed": Reranker(Floors, partial(floors, method="det-relaxed")),
+    "det-const-sort": Reranker(Floors, partial(floors, method="det-const-sort")),
+    "exposure-lp": Reranker(ExposureProgram, exposure_lp),
+    "group-bonus": Reranker(GroupBonus, group_bonus),
+}
+
+
+def rerank(
+    scores: Values,
+    groups: Values,
+    *,
+    method: str,
+    k: int | None = None,
+    mask: Values | None = None,
+    relevance: Values | None = None,
+    infeasible: Literal["raise", "mark"] = "raise",
+    **options: Any,
+) -> Reranked:
+    """Return the lists in the order that a method makes of their scores and groups.
+
+    Only the top `k` is made fair; behind it items are in the order of their scores. Of equal
+    scores the earlier slot ranks first, save that `fa-ir` puts the protected group first. Items
+    of unknown group are in every list, and nothing is asked for them.
+
+    * `fa-ir`: no prefix has significantly few items of one group. Options: `p`, the share that
+      is asked for (its share of the list); `alpha` (0.1), with which a fair process fails;
+      `adjust`, how that is reached: "closest", "conservative" or "none"; `group` (0).
+    * `det-greedy`, `det-cons`, `det-relaxed`, `det-const-sort`: each group has its share p of
+      every prefix, of i items floor(i p) at least. Option: `targets`, shares by group, as a
+      list or from number to share (each group's share of the list). What they leave of 1 is
+      the share of unknown items and groups without a target, which have no floor.
+    * `exposure-lp`: in expectation over a random ranking, groups get the same. Options:
+      `notion`, "parity" (mean exposure), "treatment" (over mean relevance) or "impact" (clicks
+      over mean relevance); `slack` (0), by which they may differ; `seed` (0) of the draw.
+    * `group-bonus`: a constant added to one group's scores, whatever `k`. Options: `bonus`,
+      `group` (0).
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark group 0.
+        method: One of the above.
+        k: Length of the top; left out, or longer than a list, it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+        relevance: What `exposure-lp` maximises, from 0, ``[Q, L]``; left out, the scores.
+        infeasible: What to do about a list that cannot have what is asked for: "raise" an
+            error, or "mark" it in `met`. A marked list is as near as the method comes; from
+            `exposure-lp` it is in the order of its scores.
+        **options: Those of the method; in brackets is what they are if left out.
+
+    Example:
+        >>> scores, groups = [[0.9, 0.8, 0.7, 0.6, 0.5, 0.4]], [[1, 1, 1, 0, 0, 0]]
+        >>> fair = rerank(scores, groups, method="det-const-sort")
+        >>> fair.slot
+        tensor([[0, 3, 1, 4, 2, 5]])
+        >>> fair.rank
+        tensor([[1, 3, 5, 2, 4, 6]])
+    """
+    if method not in RERANKERS:
+        raise InputError(f"method must be one of {', '.join(RERANKERS)}, got {method!r}")
+    if infeasible not in ("raise", "mark"):
+        raise InputError(f"infeasible must be raise or mark, got {infeasible!r}")
+    settings = _checked_settings(method, options)
+    lists, device = _candidates(scores, groups, mask, relevance, method)
+    length = lists.scores.shape[1] if k is None else checked_ks([k])[0]
+    outcome = RERANKERS[method].run(lists, length, settings)
+    if infeasible == "raise" and not outcome.met.all():
+        query = int((~outcome.met).nonzero()[0])
+        raise InputError(
+            f"{method}: list {query} {outcome.why(query)}, or pass infeasible='mark' "
+            f"({int((~outcome.met).sum())} of {len(outcome.met)} lists are like this)"
+        )
+    rank, due = dealt(lists, outcome.slot)
+    return Reranked(
+        slot=outcome.slot.to(device),
+        rank=rank.to(device),
+        scores=due.to(device),
+        met=outcome.met.to(device),
+        policies=outcome.policies,
+    )
+
+
+def _candidates(
+    scores: Values, groups: Values, mask: Values | None, relevance: Values | None, method: str
+) -> tuple[Candidates, torch.device]:
+    """Return the lists on the CPU, and the device that they came from."""
+    given, valid = checked_scores(scores, mask)
+    group = checked_groups(groups, given, valid).group
+    worth = given
+    if relevance is not None:
+        if method != "exposure-lp":
+            raise InputError(f"{method} takes no relevance; it is for exposure-lp")
+        worth = checked_relevance(relevance, given, valid)
+    return Candidates(given.cpu(), valid.cpu(), group.cpu(), worth.cpu()), given.device
+
+
+def _checked_settings(method: str, options: dict[str, Any]) -> Settings:
+    kind = RERANKERS[method].settings
+    try:
+        return kind.model_validate(options)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        name = ".".join(str(part) for part in fault["loc"] if isinstance(part, str | int))
+        if fault["type"] == "extra_forbidden":
+            known = ", ".join(kind.model_fields)
+            raise InputError(f"{method} has no option {name!r}; it has {known}") from None
+        if fault["type"] == "missing":
+            raise InputError(f"{method} needs the option {name!r}") from None
+        if not name:
+            raise InputError(f"{method}: {message}") from None
+        raise InputError(f"{method}: {name} {message}, got {fault['input']!r}") from None

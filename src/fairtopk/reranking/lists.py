@@ -1,0 +1,166 @@
+"""Lists on their way to a new order, and what they are when they have one."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.functional.ranking import ranked
+from fairtopk.kernels.threads import run_all
+
+BLOCK_SLOTS = 2**19  # that a thread works on at a time
+
+
+class Candidates(NamedTuple):
+    """Lists to be put in a new order, on the CPU, ``[Q, L]`` each.
+
+    Attributes:
+        scores: float32 or float64, finite where the mask is True.
+        mask: False on padding.
+        group: int16 from 0, -1 where unknown and on padding.
+        relevance: What it is worth to expose an item; finite where the mask is True.
+    """
+
+    scores: Tensor
+    mask: Tensor
+    group: Tensor
+    relevance: Tensor
+
+
+class Places(NamedTuple):
+    """Some lists by place, from the best score to the worst, padding last.
+
+    Attributes:
+        rows: Which of all lists these are.
+        scores: ``[B, L]``.
+        group: ``[B, L]``.
+        n_items: ``[B]``.
+    """
+
+    rows: slice
+    scores: NDArray[np.floating]
+    group: NDArray[np.int16]
+    n_items: NDArray[np.int64]
+
+
+class Policy(NamedTuple):
+    """A list that is ranked at random: one of several rankings, each with its probability.
+
+    Attributes:
+        slot: The slots of each ranking in its order, padding last, ``[R, L]``.
+        probability: Of each ranking, ``[R]`` float64.
+    """
+
+    slot: Tensor
+    probability: Tensor
+
+    def matrix(self) -> Tensor:
+        """Return the probability of each slot to be at each place, ``[L, L]``."""
+        length = self.slot.shape[1]
+        weight = self.probability[:, None].expand(self.slot.shape)
+        places = torch.arange(length, device=self.slot.device)
+        found = weight.new_zeros(length * length)
+        return found.index_add_(
+            0, (self.slot * length + places).flatten(), weight.flatten()
+        ).view(length, length)
+
+
+class Outcome(NamedTuple):
+    """What a re-ranker makes of lists.
+
+    Attributes:
+        slot: The slots in their new order, padding last, ``[Q, L]``.
+        met: Which lists have what was asked for, ``[Q]``.
+        why: Says of a list that has not, why: a clause and what to do about it.
+        policies: One for each list, where its order was drawn.
+    """
+
+    slot: Tensor
+    met: Tensor
+    why: Callable[[int], str]
+    policies: tuple[Policy, ...] = ()
+
+
+def reordered(
+    lists: Candidates, fill: Callable[[Places, NDArray[np.int64]], NDArray[np.bool_]]
+) -> tuple[Tensor, Tensor]:
+    """Return the slots of lists in a new order, ``[Q, L]``, and which lists are met, ``[Q]``.
+
+    Args:
+        lists: All of them.
+        fill: Takes some lists by place, and fills in the old place of the item at each new one.
+            Runs on several threads at once.
+    """
+    slot = torch.empty(lists.mask.shape, dtype=torch.int64)
+    met = torch.empty(len(slot), dtype=torch.bool)
+
+    def work(rows: slice) -> None:
+        old = ranked(lists.scores[rows], lists.mask[rows])
+        group = lists.group[rows].gather(-1, old.slot)
+        n_items = lists.mask[rows].sum(-1).numpy()
+        order = torch.empty_like(old.slot)
+        places = Places(rows, old.scores.numpy(), group.numpy(), n_items)
+        met[rows] = torch.from_numpy(fill(places, order.numpy()))
+        torch.gather(old.slot, -1, order, out=slot[rows])
+
+    _by_blocks(work, lists.mask)
+    return slot, met
+
+
+def dealt(lists: Candidates, slot: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rank of each slot in a new order, and the score that is its due, ``[Q, L]``.
+
+    A list keeps its scores, and the item at rank r gets the r-th best of them. Equal scores are
+    told apart by their last bits, so that to sort by them gives the new order.
+
+    Args:
+        lists: Those that were put in a new order.
+        slot: The slots in their new order, padding last, ``[Q, L]``.
+    """
+    rank, scores = torch.empty_like(slot), torch.empty_like(lists.scores)
+    ranks = torch.arange(1, slot.shape[1] + 1)
+
+    def work(rows: slice) -> None:
+        rank[rows] = torch.empty_like(slot[rows]).scatter_(
+            -1, slot[rows], ranks.expand_as(slot[rows])
+        )
+        falling = ranked(lists.scores[rows], lists.mask[rows]).scores
+        due = _strictly_falling(falling).gather(-1, rank[rows] - 1)
+        scores[rows] = torch.where(lists.mask[rows], due, lists.scores[rows])
+
+    _by_blocks(work, lists.mask)
+    return rank, scores
+
+
+def group_sizes(group: Tensor, n_groups: int) -> Tensor:
+    """Return how many items of each group a list has, ``[Q, n_groups]``."""
+    sizes = torch.zeros(len(group), n_groups + 1, dtype=torch.int64)
+    one = torch.ones((), dtype=torch.int64)
+    sizes.scatter_add_(-1, group.long() + 1, one.expand(group.shape))
+    return sizes[:, 1:]
+
+
+def _by_blocks(work: Callable[[slice], None], mask: Tensor) -> None:
+    """Run `work` on blocks of the lists, several at a time."""
+    n_lists, length = mask.shape
+    step = max(1, BLOCK_SLOTS // length)
+    run_all([partial(work, slice(start, start + step)) for start in range(0, n_lists, step)])
+
+
+def _strictly_falling(scores: Tensor) -> Tensor:
+    """Return scores that never rise, each lowered, if need be, to just below the one before.
+
+    Read as a whole number with a sign, the bits of a float are its number in the row of all
+    floats, so that neighbours differ by one.
+    """
+    kind = torch.int32 if scores.dtype == torch.float32 else torch.int64
+    sign, magnitude = torch.iinfo(kind).min, torch.iinfo(kind).max
+    bits = scores.view(kind)
+    number = torch.where(bits < 0, -(bits & magnitude), bits).long()
+    places = torch.arange(scores.shape[-1])
+    lowered = ((number + places).cummin(-1).values - places).to(kind)
+    return torch.where(lowered < 0, -lowered | sign, lowered).view(scores.dtype)

@@ -1,0 +1,219 @@
+import sys
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fairtopk as ft
+from fairtopk.errors import InputError
+
+optimize = pytest.importorskip("scipy.optimize")
+
+NOTIONS = ["parity", "treatment", "impact"]
+RELEVANCE = np.array([0.82, 0.81, 0.80, 0.79, 0.78, 0.77])
+GROUPS = np.array([0, 0, 0, 1, 1, 1])
+
+
+def discount(n: int, k: int) -> np.ndarray:
+    return np.where(np.arange(n) < k, 1 / np.log2(2 + np.arange(n)), 0)
+
+
+def rates(relevance: np.ndarray, groups: np.ndarray, notion: str) -> np.ndarray:
+    """What exposure of each item gives to each group that the list has, by the definitions."""
+    rows = []
+    for group in sorted({*groups.tolist()} - {-1}):
+        inside = groups == group
+        row = inside / inside.sum()
+        if notion != "parity":
+            row = row / relevance[inside].mean()
+        rows.append(row * relevance if notion == "impact" else row)
+    return np.array(rows)
+
+
+def expected(result: Any, relevance: np.ndarray, k: int) -> tuple[np.ndarray, float]:
+    """Exposure of each item, and the utility."""
+    exposure = result.policies[0].matrix().numpy() @ discount(len(relevance), k)
+    return exposure, float(relevance @ exposure)
+
+
+def solve(relevance: np.ndarray, groups: np.ndarray, **options: Any) -> Any:
+    return ft.rerank(relevance[None], groups[None], method="exposure-lp", **options)
+
+
+@pytest.mark.parametrize(
+    ("notion", "dcg", "first", "second"),
+    [
+        ("none", 2.647312, 0.710310, 0.391246),
+        ("parity", 2.636088, 0.550778, 0.550778),
+        ("treatment", 2.637024, 0.561170, 0.540386),
+        ("impact", 2.636116, 0.551083, 0.550473),
+    ],
+)
+def test_the_worked_list_has_the_optimum_worked_out_for_it(
+    notion: str, dcg: float, first: float, second: float
+) -> None:
+    if notion == "none":
+        result = solve(RELEVANCE, GROUPS, slack=1.0)
+    else:
+        result = solve(RELEVANCE, GROUPS, notion=notion)
+    exposure, utility = expected(result, RELEVANCE, 6)
+    means = exposure[:3].mean(), exposure[3:].mean()
+    assert (utility, *means) == pytest.approx((dcg, first, second), abs=1e-6)
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, float, str]:
+    n = draw(st.integers(2, 6))
+    relevance = draw(st.lists(st.integers(1, 20), min_size=n, max_size=n))
+    groups = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n))
+    slack = draw(st.sampled_from([0.0, 0.0, 0.05]))
+    notion, k = draw(st.sampled_from(NOTIONS)), draw(st.integers(1, n + 1))
+    return np.array(relevance) / 10, np.array(groups), k, slack, notion
+
+
+def by_enumeration(
+    relevance: np.ndarray, groups: np.ndarray, k: int, slack: float, notion: str
+) -> Any:
+    """The program over the weights of all n! rankings, with a row for each pair of groups."""
+    n, given = len(relevance), rates(relevance, groups, notion)
+    orders = np.array(list(permutations(range(n))))
+    exposure = discount(n, k)[orders]
+    gets = exposure @ given.T if len(given) else np.zeros((len(orders), 0))
+    pairs = [(a, b) for a in range(len(given)) for b in range(len(given)) if a != b]
+    limits = [gets[:, a] - gets[:, b] for a, b in pairs] or [np.zeros(len(orders))]
+    return optimize.linprog(
+        -exposure @ relevance,
+        A_ub=np.array(limits),
+        b_ub=np.full(len(limits), slack),
+        A_eq=np.ones((1, len(orders))),
+        b_eq=[1.0],
+    )
+
+
+def check(problem: tuple[np.ndarray, np.ndarray, int, float, str]) -> None:
+    relevance, groups, k, slack, notion = problem
+    best = by_enumeration(*problem)
+    result = solve(relevance, groups, k=k, slack=slack, notion=notion, infeasible="mark")
+    assert result.met.item() == best.success
+    if not best.success:
+        assert result.slot[0].tolist() == (-relevance).argsort(kind="stable").tolist()
+        return
+    exposure, utility = expected(result, relevance, k)
+    assert utility == pytest.approx(-best.fun, abs=1e-7)
+    gets = rates(relevance, groups, notion) @ exposure if (groups >= 0).any() else np.zeros(1)
+    assert np.ptp(gets) <= slack + 1e-7
+    matrix = result.policies[0].matrix()
+    for sums in (matrix.sum(0), matrix.sum(1)):
+        torch.testing.assert_close(sums, torch.ones_like(sums))
+    assert len(result.policies[0].probability) <= 2 * 3 + 1
+
+
+@settings(max_examples=25)
+@given(problem=problems())
+def test_the_optimum_is_that_over_all_rankings(
+    problem: tuple[np.ndarray, np.ndarray, int, float, str],
+) -> None:
+    check(problem)
+
+
+@pytest.mark.parametrize("notion", NOTIONS)
+def test_the_optimum_of_seven_items_is_that_over_all_rankings(notion: str) -> None:
+    rng = np.random.default_rng(7)
+    relevance, groups = rng.random(7), np.array([0, 1, 1, 2, 0, 1, -1])
+    check((relevance, groups, 5, 0.0, notion))
+
+
+def test_the_optimum_of_a_long_list_is_that_over_all_matrices() -> None:
+    rng = np.random.default_rng(0)
+    n, k = 40, 10
+    relevance, groups = rng.random(n), (rng.random(n) < 0.7).astype(int)
+    relevance[groups == 0] /= 2
+    weight = discount(n, n)[:k]
+    f = np.array([1.0, -1.0]) @ rates(relevance, groups, "treatment")
+    entries = np.eye(n * k).reshape(n, k, n * k)
+    best = optimize.linprog(
+        -np.outer(relevance, weight).ravel(),
+        A_ub=entries.sum(1),
+        b_ub=np.ones(n),
+        A_eq=np.vstack([entries.sum(0), np.outer(f, weight).ravel()]),
+        b_eq=np.append(np.ones(k), 0),
+    )
+    _, utility = expected(solve(relevance, groups, k=k, notion="treatment"), relevance, k)
+    assert utility == pytest.approx(-best.fun, abs=1e-8)
+
+
+def test_the_ranking_is_drawn_with_its_probability_and_the_rest_is_by_score() -> None:
+    scores, groups = np.tile(RELEVANCE[:4], (40, 1)), np.tile([0, 0, 1, 1], (40, 1))
+    result = ft.rerank(scores, groups, method="exposure-lp", k=2, seed=1)
+    policy = result.policies[0]
+    drawn = [(result.slot == ranking).all(-1).double().mean().item() for ranking in policy.slot]
+    assert sum(drawn) == pytest.approx(1)
+    assert drawn == pytest.approx(policy.probability.tolist(), abs=0.2)
+    assert min(drawn) > 0
+    assert result.slot[:, 2:].diff().min() > 0
+
+
+def test_the_seed_decides_what_is_drawn() -> None:
+    scores, groups = np.tile(RELEVANCE[:4], (12, 1)), np.tile([0, 0, 1, 1], (12, 1))
+    one, again, other = (
+        ft.rerank(scores, groups, method="exposure-lp", seed=seed).slot for seed in (1, 1, 2)
+    )
+    assert torch.equal(one, again)
+    assert not torch.equal(one, other)
+
+
+def test_relevance_may_differ_from_the_scores() -> None:
+    scores = -RELEVANCE[None]
+    result = ft.rerank(
+        scores, GROUPS[None], method="exposure-lp", relevance=RELEVANCE[None], slack=1.0
+    )
+    assert result.slot.tolist() == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_padding_stays_behind_and_a_list_may_be_short_or_empty() -> None:
+    scores = torch.tensor([[9.0, 1.0, 3.0, 9.0, 2.0], [0.0] * 5, [5.0, 0, 0, 0, 0]])
+    mask = torch.tensor([[False, True, True, False, True], [False] * 5, [True] + [False] * 4])
+    groups = torch.tensor([[0, 0, 1, 0, 1]] * 3)
+    result = ft.rerank(scores, groups, method="exposure-lp", k=10, mask=mask)
+    assert result.met.all()
+    matrix = result.policies[0].matrix()
+    assert matrix[[0, 3], 3:].sum() == 2
+    assert sorted(result.slot[0, :3].tolist()) == [1, 2, 4]
+    assert result.slot[1].tolist() == result.slot[2].tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("relevance", [[1.0, 0.9, 0.001, 0.001], [1.0, 0.9, 0.0, 0.0]])
+def test_a_list_without_a_solution_is_refused_or_marked(relevance: list[float]) -> None:
+    scores, groups = (
+        np.array([RELEVANCE[:4], relevance]),
+        np.array([[0, 1, 0, 1], [0, 0, 1, 1]]),
+    )
+    options = {"method": "exposure-lp", "notion": "treatment"}
+    sentence = (
+        "exposure-lp: list 1 has no random ranking whose groups get the same by treatment, "
+        "within 0; raise the slack or choose another notion, or pass infeasible='mark'"
+    )
+    with pytest.raises(InputError, match=sentence):
+        ft.rerank(scores, groups, **options)
+    marked = ft.rerank(scores, groups, **options, infeasible="mark")
+    assert marked.met.tolist() == [True, False]
+    assert marked.slot[1].tolist() == [0, 1, 2, 3]
+
+
+def test_negative_relevance_is_refused_where_it_divides() -> None:
+    scores = np.array([[1.0, -2.0]])
+    with pytest.raises(InputError, match="must not be negative, got -2 in list 0, slot 1"):
+        ft.rerank(scores, [[0, 1]], method="exposure-lp", notion="impact")
+    assert ft.rerank(scores, [[0, 1]], method="exposure-lp").met.all()
+
+
+def test_without_scipy_one_sentence_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
+    with pytest.raises(InputError, match=r"^exposure-lp needs scipy; install it with"):
+        solve(RELEVANCE, GROUPS)

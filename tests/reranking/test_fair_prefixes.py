@@ -1,0 +1,156 @@
+import pytest
+import torch
+
+import fairtopk as ft
+from fairtopk.errors import InputError
+from fairtopk.reranking import prefix_table
+
+
+def runs(*lengths: int) -> list[int]:
+    """0 so many times, 1 so many times, and so on."""
+    return [m for m, length in enumerate(lengths) for _ in range(length)]
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "alpha", "plain", "adjusted", "failure"),
+    [
+        (10, 0.2, 0.15, (8, 2), (8, 2), 0.134217728),
+        (20, 0.25, 0.1, (8, 6, 5, 1), (8, 7, 5), 0.1051524736),
+        (30, 0.3, 0.05, (8, 5, 5, 5, 4, 3), (10, 6, 5, 4, 5), 0.0487773080),
+        (40, 0.4, 0.1, None, (6, 4, 4, 3, 4, 3, 3, 3, 3, 3, 4), 0.1006223177),
+        (50, 0.5, 0.1, None, None, 0.0989579391),
+        (100, 0.3, 0.1, None, None, 0.0998258922),
+    ],
+)
+def test_tables_are_those_worked_out(
+    k: int,
+    p: float,
+    alpha: float,
+    plain: tuple[int, ...] | None,
+    adjusted: tuple[int, ...] | None,
+    failure: float,
+) -> None:
+    closest = prefix_table(k=k, p=p, alpha=alpha)
+    assert closest.failure == pytest.approx(failure, abs=1e-10)
+    if adjusted:
+        assert closest.counts.tolist() == runs(*adjusted)
+    if plain:
+        unadjusted = prefix_table(k=k, p=p, alpha=alpha, adjust="none")
+        assert unadjusted.counts.tolist() == runs(*plain)
+        assert unadjusted.alpha_c == alpha
+
+
+@pytest.mark.parametrize(
+    ("k", "p", "failure"),
+    [
+        (12, 0.5, 0.14599609375),
+        (20, 0.25, 0.1468871887),
+        (40, 0.4, 0.2560603995),
+        (50, 0.5, 0.2779143020),
+        (100, 0.3, 0.3231205329),
+    ],
+)
+def test_unadjusted_tables_fail_as_often_as_was_worked_out(
+    k: int, p: float, failure: float
+) -> None:
+    table = prefix_table(k=k, p=p, alpha=0.1, adjust="none")
+    assert table.failure == pytest.approx(failure, abs=1e-10)
+
+
+def test_the_closest_step_may_lie_above_alpha_and_the_conservative_one_does_not() -> None:
+    closest = prefix_table(k=12, p=0.5, alpha=0.1)
+    conservative = prefix_table(k=12, p=0.5, alpha=0.1, adjust="conservative")
+    assert closest.failure == pytest.approx(0.1113, abs=5e-5)
+    assert conservative.failure < 0.1
+
+
+@pytest.mark.parametrize(
+    ("adjust", "expected"),
+    [
+        ("closest", [20, 19, 18, 17, 16, 15, 14, 13, 5, 12, 11, 10, 9, 8, 7, 4, 6, 3, 2, 1]),
+        ("none", [20, 19, 18, 17, 16, 15, 14, 13, 5, 12, 11, 10, 9, 8, 4, 7, 6, 3, 2, 1]),
+    ],
+)
+def test_the_worked_list_has_the_order_worked_out_for_it(
+    adjust: str, expected: list[int]
+) -> None:
+    scores = torch.arange(20, 0, -1.0)[None]
+    fair = ft.rerank(scores, scores <= 5, method="fa-ir", p=0.25, alpha=0.1, adjust=adjust)
+    assert scores[0, fair.slot[0]].tolist() == expected
+
+
+def test_lists_pass_the_table_of_their_own_length() -> None:
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(200, 60, generator=generator)
+    groups = (torch.rand(200, 60, generator=generator) > 0.4).long()
+    scores -= (groups == 0) * 2.0
+    length = torch.randint(30, 61, (200,), generator=generator)
+    mask = torch.arange(60) < length[:, None]
+    before = ft.rerank(scores, groups, method="group-bonus", bonus=0.0, mask=mask)
+    fair = ft.rerank(scores, groups, method="fa-ir", p=0.3, k=50, mask=mask)
+    passed = []
+    for order in (before.slot, fair.slot):
+        counts = (groups.gather(-1, order) == 0).cumsum(-1)
+        for query, n in enumerate(length.tolist()):
+            top = min(n, 50)
+            least = torch.from_numpy(prefix_table(k=top, p=0.3, alpha=0.1).counts)
+            passed.append(bool((counts[query, :top] >= least).all()))
+    assert sum(passed[:200]) < 40
+    assert all(passed[200:])
+
+
+def test_left_out_the_share_is_that_of_each_list() -> None:
+    scores = torch.arange(40, 0, -1.0).repeat(3, 1)
+    groups = torch.ones(3, 40, dtype=torch.int64)
+    groups[0, 20:], groups[1, 30:] = 0, 0
+    fair = ft.rerank(scores, groups, method="fa-ir", k=20)
+    for query, p in enumerate([0.5, 0.25]):
+        given = ft.rerank(scores, groups, method="fa-ir", k=20, p=p, infeasible="mark")
+        assert torch.equal(fair.slot[query], given.slot[query])
+    assert fair.slot[2].tolist() == list(range(40))
+
+
+def test_of_equal_scores_the_protected_item_is_first() -> None:
+    fair = ft.rerank([[1.0, 1.0, 2.0]], [[1, 0, 1]], method="fa-ir", p=0.01)
+    assert fair.slot.tolist() == [[2, 1, 0]]
+
+
+def test_unknown_items_and_other_groups_are_the_rest() -> None:
+    scores = torch.arange(20, 0, -1.0)[None]
+    two = (scores > 5).long()
+    several = torch.where(scores > 12, -1, two + (scores > 8).long())
+    for group, labels in ((0, several), (3, torch.where(two == 0, 3, two))):
+        fair = ft.rerank(scores, labels, method="fa-ir", p=0.4, group=group)
+        assert torch.equal(fair.slot, ft.rerank(scores, two, method="fa-ir", p=0.4).slot)
+
+
+def test_too_few_protected_items_are_refused_or_marked() -> None:
+    scores = torch.arange(20, 0, -1.0).repeat(2, 1)
+    groups = torch.ones(2, 20, dtype=torch.int64)
+    groups[0, -10:], groups[1, -1] = 0, 0
+    sentence = (
+        "fa-ir: list 1 has 1 items of group 0 where its top 20 needs 6; lower p, alpha or k, "
+        r"or pass infeasible='mark' \(1 of 2 lists are like this\)"
+    )
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        ft.rerank(scores, groups, method="fa-ir", p=0.5)
+    marked = ft.rerank(scores, groups, method="fa-ir", p=0.5, infeasible="mark")
+    assert marked.met.tolist() == [True, False]
+    assert marked.slot[1].sort().values.tolist() == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"k": 0, "p": 0.5, "alpha": 0.1}, "k must be at least 1, got 0"),
+        ({"k": 5, "p": 1.0, "alpha": 0.1}, "p must lie between 0 and 1, got 1"),
+        ({"k": 5, "p": 0.5, "alpha": 0.0}, "alpha must lie between 0 and 1, got 0"),
+        (
+            {"k": 5, "p": 0.5, "alpha": 0.1, "adjust": "up"},
+            "adjust must be closest, conservative or none, got 'up'",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(options: dict, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        prefix_table(**options)

@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairtopk.functional.ranking import order
+from fairtopk.reranking.lists import Candidates, Policy, dealt
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(data=st.data())
+def test_scores_dealt_by_rank_sort_into_the_new_order(
+    dtype: torch.dtype, data: st.DataObject
+) -> None:
+    values = st.sampled_from([-1e30, -1.0, -1e-40, -0.0, 0.0, 0.5, 0.5, 3.0])
+    given_scores = data.draw(st.lists(values, min_size=1, max_size=10))
+    n = len(given_scores)
+    mask = torch.tensor([data.draw(st.lists(st.booleans(), min_size=n, max_size=n))])
+    scores = torch.tensor([given_scores], dtype=dtype)
+    items = data.draw(st.permutations(mask[0].nonzero()[:, 0].tolist()))
+    slot = torch.tensor([items + (~mask)[0].nonzero()[:, 0].tolist()], dtype=torch.int64)
+    lists = Candidates(scores, mask, torch.zeros_like(mask, dtype=torch.int16), scores)
+    rank, due = dealt(lists, slot)
+    assert rank[0, slot[0]].tolist() == list(range(1, n + 1))
+    assert torch.equal(order(due, mask), slot)
+    kept, expected = due[mask].sort().values, scores[mask].sort().values
+    torch.testing.assert_close(kept, expected, rtol=1e-5, atol=1e-30)
+
+
+def test_a_policy_is_a_doubly_stochastic_matrix() -> None:
+    policy = Policy(torch.tensor([[2, 0, 1], [0, 1, 2]]), torch.tensor([0.25, 0.75]).double())
+    expected = np.array([[0.75, 0.25, 0], [0, 0.75, 0.25], [0.25, 0, 0.75]])
+    assert policy.matrix().tolist() == expected.tolist()
