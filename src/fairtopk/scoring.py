@@ -19,7 +19,7 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.kernels.top import NO_ITEMS, Top, UserItems, first_not_finite, top_of
 from fairtopk.lists import Ratings, check_whole
 
-BLOCK = 256  # users scored at once
+BLOCK = 512  # users scored at once
 PIECE = 16  # users of a piece of work, when the best of the scores are looked for
 # A product of few rows takes other ways than one of many, and may end in other bits.
 LEAST_ROWS = 32
@@ -60,9 +60,10 @@ def top_items(
         excluded: Items that are not to be among them, user by user.
         block: Users scored at once; memory is that of ``block * n_items`` scores.
     """
-    blocks = list(
-        top_blocks(scorer, users, k=k, n_items=n_items, excluded=excluded, block=block)
+    tops = top_blocks(
+        scorer, users, k=k, n_items=n_items, excluded=excluded, block=block, log_sums=False
     )
+    blocks = list(tops)
     item = np.concatenate([top.column for top in blocks])
     return TopItems(item, np.concatenate([top.scores for top in blocks]))
 
@@ -75,10 +76,12 @@ def top_blocks(
     n_items: int,
     excluded: Ratings | None = None,
     block: int = BLOCK,
+    log_sums: bool = True,
 ) -> Iterator[Top]:
     """Yield the best of blocks of users, and the log-sum-exp of all items not excluded.
 
-    Columns are item numbers. Arguments are those of `top_items`.
+    Columns are item numbers. Arguments are those of `top_items`; without `log_sums` there is no
+    log-sum-exp.
     """
     check_whole("k", k, least=1)
     check_whole("block", block, least=1)
@@ -88,7 +91,7 @@ def top_blocks(
         mine = left_out._replace(user=users[start : start + block])
         scores = catalogue_scores(scorer, mine.user, n_items)
         pieces = [
-            partial(_top, scores, k, mine, slice(first, first + PIECE))
+            partial(_top, scores, k, mine, slice(first, first + PIECE), log_sums)
             for first in range(0, len(scores), PIECE)
         ]
         yield Top(*map(np.concatenate, zip(*run_all(pieces), strict=True)))
@@ -136,7 +139,9 @@ def _at_rest(scorer: nn.Module) -> Iterator[None]:
         scorer.train(was_training)
 
 
-def _top(scores: NDArray[np.floating], k: int, left_out: UserItems, rows: slice) -> Top:
+def _top(
+    scores: NDArray[np.floating], k: int, left_out: UserItems, rows: slice, log_sums: bool
+) -> Top:
     mine = left_out._replace(user=left_out.user[rows])
     row, item = first_not_finite(scores[rows])
     if row >= 0:
@@ -144,7 +149,7 @@ def _top(scores: NDArray[np.floating], k: int, left_out: UserItems, rows: slice)
             f"scores must be finite, got {scores[rows][row, item]:g} for user "
             f"{mine.user[row]} and item {item}; the model may have diverged"
         )
-    return top_of(scores[rows], k, mine)
+    return top_of(scores[rows], k, mine, log_sums=log_sums)
 
 
 def _catalogue_batch(users: NDArray[np.int64], n_items: int) -> Batch:

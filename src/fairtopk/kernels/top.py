@@ -23,7 +23,8 @@ class Top(NamedTuple):
     Attributes:
         column: Where they stand, ``[Q, k]``; -1 past the end of a row with fewer.
         scores: Never rising, -inf past the end, ``[Q, k]``.
-        log_sum: Logarithm of the sum of exponentials of the whole row, ``[Q]``.
+        log_sum: Logarithm of the sum of exponentials of the whole row, ``[Q]``; NaN where it
+            was not asked for.
     """
 
     column: NDArray[np.int32]
@@ -45,10 +46,16 @@ class UserItems(NamedTuple):
     item: NDArray[np.int32]
 
 
-def top_of(scores: Floats, k: int, left_out: UserItems | None = None) -> Top:
+def top_of(
+    scores: Floats, k: int, left_out: UserItems | None = None, *, log_sums: bool = True
+) -> Top:
     """Return the best `k` scores of each row of float32 or float64 scores, ``[Q, n]``.
 
-    Items in `left_out` count as not there.
+    Args:
+        scores: Finite, or -inf for what is not there.
+        k: How many.
+        left_out: Items that count as not there; left out, none do.
+        log_sums: Whether sums of exponentials are asked for.
     """
     queries, n = scores.shape
     if left_out is None:
@@ -56,9 +63,9 @@ def top_of(scores: Floats, k: int, left_out: UserItems | None = None) -> Top:
     top = Top(
         np.full((queries, k), -1, np.int32),
         np.full((queries, k), -np.inf, scores.dtype),
-        np.full(queries, -np.inf, np.float64),
+        np.full(queries, -np.inf if log_sums else np.nan),
     )
-    _fill(scores, left_out, room_for(n, scores.dtype), top)
+    _fill(scores, left_out, room_for(n, scores.dtype), log_sums, top)
     return top
 
 
@@ -86,7 +93,7 @@ def _first_from(bits: Signed, least: int) -> tuple[int, int]:
 
 
 @compiled
-def _fill(scores: Floats, left_out: UserItems, work: Work, top: Top) -> None:
+def _fill(scores: Floats, left_out: UserItems, work: Work, log_sums: bool, top: Top) -> None:
     k = top.column.shape[1]
     for row in range(len(scores)):
         for column in range(scores.shape[1]):
@@ -99,7 +106,7 @@ def _fill(scores: Floats, left_out: UserItems, work: Work, top: Top) -> None:
             column = work.column[0, place]
             top.column[row, place] = column
             top.scores[row, place] = scores[row, column]
-        if count > 0:
+        if count > 0 and log_sums:
             high = top.scores[row, 0]
             total = fill_exponentials(work.row, high, work.exponential)
             top.log_sum[row] = high + math.log(total)
