@@ -76,7 +76,8 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
     rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}"
     _refuse_outside((least, MOST_GROUPS - 1), given, mask, rule)
     group = by_blocks(_known_labels, given, mask)
-    return Labels(group, max(2, int(group.max()) + 1))
+    most = by_blocks(lambda labels: labels.amax()[None], group)
+    return Labels(group, max(2, int(most.amax()) + 1))
 
 
 def checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
@@ -108,7 +109,9 @@ def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 
         n_groups: How many values per slot `measure` holds.
     """
     pieces = [partial(measure, *block) for block in blocks(*tensors, n_groups=n_groups)]
-    return torch.cat(run_all(pieces))
+    parts = run_all(pieces)
+    # As a piece of its own: torch's threads, once awake, would spin and slow down the next.
+    return run_all([partial(torch.cat, parts)])[0]
 
 
 def blocks(*tensors: Tensor, n_groups: int = 1) -> Iterator[tuple[Tensor, ...]]:

@@ -70,9 +70,8 @@ def _each_notion(tops: Tops) -> Tensor:
 
 
 def _named(values: Tensor, ks: Sequence[int]) -> dict[str, Tensor]:
-    columns = values.permute(1, 2, 0).contiguous()
     return {
-        f"{metric}@{k}": columns[row, column]
+        f"{metric}@{k}": values[:, row, column].contiguous()
         for row, metric in enumerate(METRICS)
         for column, k in enumerate(ks)
     }
