@@ -11,10 +11,9 @@ import numpy as np
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES
+from fairtopk.experiments.demo import BIAS
 
 INK, FAINT = "#3b5b92", "#c9d3e6"
-
-
 N_SEEDS = 10
 
 
@@ -26,7 +25,7 @@ def mean_shares() -> dict[str, float]:
 
 def shares(seed: int) -> dict[str, float]:
     """Return group a's share, in percent, of what is counted at each stage."""
-    data = ft.make_synthetic(SIZES["demo"], seed=seed).data
+    data = ft.make_synthetic(SIZES["demo"], bias=BIAS, seed=seed).data
     lists = ft.split(data)
     test = lists.test.sampled(seed=0)
     popularity = np.bincount(lists.train.item, minlength=data.n_items)

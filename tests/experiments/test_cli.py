@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import fairtopk
@@ -77,7 +78,7 @@ def test_help_answers(run: Run) -> None:
 def test_the_demo_tells_its_story_and_needs_nothing(run: Run, tmp_path: Path) -> None:
     ended = run("demo", "--out", tmp_path / "demo")
     assert ended.code == 0, ended.stderr
-    assert "60,000 generated ratings" in ended.stdout
+    assert "60,000 ratings, generated with bias 2" in ended.stdout
     assert "is flatter scores" in ended.stdout
     results = json.loads((tmp_path / "demo" / "results.json").read_text())
     blind, fair = (result["metrics"] for result in results)
@@ -235,3 +236,78 @@ def test_a_stop_is_one_word_and_leaves_nothing(
     assert ended.code == 130
     assert ended.stderr == "fairtopk: stopped\n"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["films.zip"]
+
+
+@pytest.fixture
+def quick(tmp_path: Path) -> Path:
+    """A config that trains in a moment, on a part of a known data set."""
+    rng = np.random.default_rng(0)
+    users, items = (part.ravel() for part in np.mgrid[1:31, 1:41])
+    table = np.stack([users, items, rng.integers(1, 6, 1200), rng.integers(1, 99, 1200)], -1)
+    folder = tmp_path / "ml-1m"
+    folder.mkdir()
+    rows = table[rng.random(1200) < 0.5].tolist()
+    (folder / "ratings.dat").write_text("".join(f"{u}::{i}::{r}::{t}\n" for u, i, r, t in rows))
+    films = "".join(
+        f"{i}::F {i} (1990)::{'Horror' if i % 4 else 'War'}\n" for i in range(1, 41)
+    )
+    (folder / "movies.dat").write_text(films)
+    path = tmp_path / "quick.toml"
+    path.write_text(
+        f"""
+        [data]
+        source = "movielens-1m"
+        path = "{folder}"
+        groups = {{ column = "genres", contains = "Horror" }}
+        test = 2
+        validation = 2
+        [model]
+        width = 4
+        hidden = [4]
+        [method]
+        name = "kso-red"
+        k = 5
+        c_relative = 1.0
+        [training]
+        warmup_epochs = 1
+        epochs = 2
+        lists = {{ rated = 2, unrated = 9, per_group = 3 }}
+        """
+    )
+    return path
+
+
+@pytest.mark.filterwarnings("always")
+def test_train_and_evaluate_show_who_is_favoured_and_keep_every_result(
+    run: Run, quick: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    ended = run("train", quick, "--out", out)
+    assert ended.code == 0, ended.stderr
+    assert ended.stderr.startswith("fairtopk: warning: ")
+    assert len(ended.stderr.splitlines()) == 1
+    for shown in ("K = 5 ", "K = 200", "signed", "fine-tuning epoch 2 of 2", "kept epoch"):
+        assert shown in ended.stdout
+    assert run("evaluate", out, "--k", "2").code == 0
+    assert run("evaluate", out, "--k", "2,3", "--protocol", "full").code == 0
+    assert run("evaluate", out, "--k", "2", "--out", tmp_path / "mine.json").code == 0
+    kept = {path.name for path in out.glob("metrics-*.json")}
+    assert kept == {"metrics-sampled-test-k2.json", "metrics-full-test-k2-3.json"}
+    assert json.loads((tmp_path / "mine.json").read_text())["finished"]
+    (out / "metrics.json").unlink()
+    assert "is not finished" in run("evaluate", out, "--k", "2").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "{tmp}", "--out", "{tmp}/new"], "cannot use {tmp}: is a directory"),
+        (["evaluate", "{tmp}"], "{tmp} holds no run"),
+    ],
+)
+def test_a_path_that_is_something_else_is_named(
+    run: Run, tmp_path: Path, words: list[str], said: str
+) -> None:
+    ended = run(*(word.format(tmp=tmp_path) for word in words))
+    assert ended.code == 2
+    assert ended.stderr.startswith(f"fairtopk: {said.format(tmp=tmp_path)}")

@@ -6,6 +6,8 @@ import fairtopk as ft
 from fairtopk.data.known import KNOWN
 from fairtopk.experiments.config import Config, check_config, dump_config, load_config
 
+KS = Config.model_fields["evaluation"].default.k
+
 WHOLE = """
 seed = 3
 [data]
@@ -180,3 +182,25 @@ def test_every_example_is_a_config() -> None:
     assert {config.method.name for config in names.values()} == {
         "song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red",
     }  # fmt: skip
+
+
+def test_a_run_is_measured_at_the_k_it_was_trained_for() -> None:
+    method = {"name": "k-song", "k": 20}
+    assert check_config({"method": method}, "here").evaluation.k == (20, 50, 100, 200)
+    asked = check_config({"method": method, "evaluation": {"k": 10}}, "here")
+    assert asked.evaluation.k == (10,)
+    catalogue = check_config({"method": {**method, "k_of": "catalogue"}}, "here")
+    assert catalogue.evaluation.k == (50, 100, 200)
+
+
+def test_the_page_of_the_config_has_every_key_with_its_default() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = sorted((row[0].strip("| `"), row[1].strip("`| ")) for row in rows)
+    plain = check_config({"method": {"name": "k-song"}, "evaluation": {"k": KS}}, "here")
+    lines = dump_config(plain).splitlines()[1:]  # the seed stands apart
+    kept = [tuple(line.split(" = ", 1)) for line in lines if " = " in line]
+    unset = [(line.split()[1], "\u2013") for line in lines if line.startswith("#")]
+    kept.remove(("name", '"k-song"'))
+    told.remove(("name", "\u2013"))
+    assert told == sorted(kept + unset)

@@ -211,6 +211,9 @@ def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) 
         evaluate_run(tmp_path / "run", {"protocol": "nonsense"})
     with pytest.raises(ft.InputError, match="holds no run"):
         evaluate_run(tmp_path, {})
+    (tmp_path / "run" / "config.toml").write_text("[method")
+    with pytest.raises(ft.InputError, match=r"config\.toml is not a TOML file"):
+        evaluate_run(tmp_path / "run", {})
 
 
 @pytest.fixture(scope="module")

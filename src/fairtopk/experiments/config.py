@@ -172,6 +172,15 @@ class Config(Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
+    @model_validator(mode="after")
+    def _measured_where_trained(self) -> "Config":
+        """Measure at the method's own K too, unless the file says where to measure."""
+        method, evaluation = self.method, self.evaluation
+        if "k" in evaluation.model_fields_set or method.k_of != "list":
+            return self
+        ks = tuple(sorted({*evaluation.k, *method.ks}))
+        return self.model_copy(update={"evaluation": evaluation.model_copy(update={"k": ks})})
+
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
     """Return the config of a TOML file; `changes` are like ``method.c=1e5``.
@@ -198,16 +207,16 @@ def check_config(values: Mapping[str, Any], where: str) -> Config:
 
 
 def dump_config(config: Config) -> str:
-    """Return a config as TOML text, complete but for what is None."""
-    values = config.model_dump(mode="json", exclude_none=True)
+    """Return a config as TOML text, complete; what TOML cannot say, None, is a comment."""
+    values = config.model_dump(mode="json")
     lines = [f"seed = {values.pop('seed')}"]
     for name, section in values.items():
-        lines += [
-            "",
-            f"[{name}]",
-            *(f"{_key(key)} = {_toml(value)}" for key, value in section.items()),
-        ]
+        lines += ["", f"[{name}]", *(_line(key, value) for key, value in section.items())]
     return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: Any) -> str:
+    return f"# {key} is not set" if value is None else f"{_key(key)} = {_toml(value)}"
 
 
 def _apply(change: str, values: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ def run(app: typer.Typer) -> None:
     """
     words = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(words) < len(sys.argv) - 1
+    warnings.showwarning = _warn
     try:
         code = app(words, standalone_mode=False) or 0
         if code == STOPPED:  # typer's answer to Ctrl-C
@@ -42,8 +44,9 @@ def run(app: typer.Typer) -> None:
     except TyperException as error:
         _end(error.format_message(), 2, debug=debug)
     except OSError as error:
-        place = f": {error.filename}" if error.filename else ""
-        _end(f"{error.strerror or error}{place}", 2, debug=debug)
+        what = (error.strerror or str(error)).lower()
+        place = f"cannot use {error.filename}: " if error.filename else ""
+        _end(f"{place}{what}; check the path and its permissions", 2, debug=debug)
     except Exception as error:
         kind = type(error).__name__
         _end(f"internal error ({kind}: {error}); --debug shows where", 1, debug=debug)
@@ -96,18 +99,21 @@ class TrainingProgress:
         self.bar.update(self.task, total=total, completed=trainer.progress.total)
         if record is None:
             return
-        line = _epoch_line(record)
-        self.bar.update(self.task, description=f"{self.what}, {line}")
+        epochs = {phase.name: phase.epochs for phase in trainer.phases}
         for alarm in record.get("alarms", []):
-            console.print(f"alarm, epoch {record['epoch']}: {alarm}", highlight=False)
+            line = f"alarm, epoch {record['epoch']}: {alarm}"
+            console.print(line, highlight=False, soft_wrap=True)
+        line = _epoch_line(record, epochs[record["phase"]])
+        self.bar.update(self.task, description=f"{self.what}, {line}")
         tenth = 10 * trainer.progress.total // total
         if not console.is_terminal and tenth > self.shown:
             self.shown = tenth
             console.print(f"{self.what}, {line}", highlight=False, soft_wrap=True)
 
 
-def _epoch_line(record: dict[str, Any]) -> str:
-    parts = [f"{record['phase']} epoch {record['epoch']}", f"loss {record['loss']:.4f}"]
+def _epoch_line(record: dict[str, Any], epochs: int) -> str:
+    place = f"{record['phase']} epoch {record['epoch']} of {epochs}"
+    parts = [place, f"loss {record['loss']:.4f}"]
     for name, value in record.items():
         if name.startswith(("valid_ndcg@", "valid_exposure_gap@")):
             parts.append(f"{name.removeprefix('valid_')} {value:.4g}")
@@ -131,5 +137,14 @@ def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:
 def _end(sentence: str, code: int, *, debug: bool) -> None:
     if debug:
         errors.print(traceback.format_exc(), markup=False, highlight=False)
-    errors.print(f"fairtopk: {sentence}", markup=False, highlight=False, soft_wrap=True)
+    _say(sentence)
     sys.exit(code)
+
+
+def _warn(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning as one line, without the place in the code that Python would add."""
+    _say(f"warning: {message}")
+
+
+def _say(sentence: str) -> None:
+    errors.print(f"fairtopk: {sentence}", markup=False, highlight=False, soft_wrap=True)

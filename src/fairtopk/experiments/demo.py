@@ -111,7 +111,8 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     group = data.group[data.item]
     liked = made.truth.utility(data.user_of_slot(), data.item)
     shown = table(
-        f"{data.n_ratings:,} generated ratings: the groups are liked alike, not recorded alike",
+        f"{data.n_ratings:,} ratings, generated with bias {BIAS:g}: "
+        "the groups are liked alike, not recorded alike",
         "group", "items", "ratings", "of all 4s and 5s", "true liking", "mean grade",
     )  # fmt: skip
     for number, name in enumerate(data.group_names):

@@ -1,6 +1,5 @@
 """Measuring a trained model: the run's own lists, or any other protocol and K."""
 
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from fairtopk.checkpoints import MODEL, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
 from fairtopk.experiments.build import build_lists, build_scorer
-from fairtopk.experiments.config import Config, check_config
-from fairtopk.experiments.result import CONFIG, summary
+from fairtopk.experiments.config import Config, check_config, load_config
+from fairtopk.experiments.result import CONFIG, METRICS, summary
 from fairtopk.lists import Lists
 
 
@@ -31,14 +30,16 @@ def evaluate_run(
         raise InputError(f"{out} holds no run; give the folder that train wrote")
     if part not in ("test", "validation"):
         raise InputError(f"part must be test or validation, got {part!r}")
-    values = tomllib.loads((out / CONFIG).read_text(encoding="utf-8"))
+    values = load_config(out / CONFIG).model_dump()
     values["evaluation"] |= changes
     if data is not None:
         values["data"]["path"] = str(data)
     config = check_config(values, "evaluation")
     lists = build_lists(config.data, seed=config.seed)
     scorer = load_model(out, lists, config)
-    return summary(config, lists, measure(scorer, lists, config, part=part), part=part)
+    values = measure(scorer, lists, config, part=part)
+    finished = (out / METRICS).exists()
+    return {**summary(config, lists, values, part=part), "finished": finished}
 
 
 def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:

@@ -18,7 +18,7 @@ from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
 from fairtopk.metrics.intervals import Mean, means_with_intervals
 
-CONFIG = "config.toml"
+CONFIG, METRICS = "config.toml", "metrics.json"
 
 
 def summary(

@@ -40,12 +40,12 @@ from fairtopk.experiments.build import (
 from fairtopk.experiments.choosing import chooser
 from fairtopk.experiments.config import Config, dump_config, load_config
 from fairtopk.experiments.measuring import measure
-from fairtopk.experiments.result import CONFIG, jsonable, provenance, summary
+from fairtopk.experiments.result import CONFIG, METRICS, jsonable, provenance, summary
 from fairtopk.experiments.stopping import finishing_steps
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
-LOG, METRICS, PROVENANCE = "log.jsonl", "metrics.json", "provenance.json"
+LOG, PROVENANCE = "log.jsonl", "provenance.json"
 Report = Callable[[Trainer, dict[str, Any] | None], None]
 
 

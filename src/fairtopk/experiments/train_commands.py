@@ -9,7 +9,15 @@ from typer import Argument, Option
 
 from fairtopk.experiments.console import TrainingProgress, console, table
 
-SHOWN = ("ndcg", "exposure_gap", "rank_exposure_gap", "representation_gap")
+SHOWN = {
+    "ndcg": "NDCG",
+    "exposure_gap": "exposure gap (Eq. 9)",
+    "exposure_gap_signed": "  signed",
+    "rank_exposure_gap": "exposure gap by rank",
+    "rank_exposure_gap_signed": "  signed",
+    "representation_gap": "share in the top",
+    "representation_gap_signed": "  signed",
+}
 
 
 def train(
@@ -43,7 +51,12 @@ def train(
                 console.print(f"saved; go on with: {again}", highlight=False, soft_wrap=True)
             raise
     show_result(result)
-    console.print(f"written to {out}", highlight=False, soft_wrap=True)
+    kept = result["chosen_epoch"]
+    console.print(
+        f"kept epoch {kept}; written to {out}" if kept else f"written to {out}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def evaluate(
@@ -52,6 +65,9 @@ def evaluate(
     k: Annotated[str | None, Option(help="such as 10,50; default: the run's")] = None,
     part: Annotated[str, Option(help="test or validation")] = "test",
     data: Annotated[Path | None, Option(help="where the data is now, if it moved")] = None,
+    out: Annotated[
+        Path | None, Option(help="file for the metrics; default: in the run's folder")
+    ] = None,
 ) -> None:
     """Measure a trained model again, with any protocol and any K.
 
@@ -67,25 +83,36 @@ def evaluate(
         changes["k"] = k.split(",")
     result = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
-    path = run / f"metrics-{result['protocol']}-{part}.json"
+    if not result["finished"]:
+        console.print("the run is not finished: these are figures of its last checkpoint")
+    name = f"metrics-{result['protocol']}-{part}-k{'-'.join(_ks(result))}.json"
+    path = out or run / name
     write_text(path, json.dumps(result, indent=2) + "\n")
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
 
 
 def show_result(result: dict[str, Any]) -> None:
-    """Print the means of a metrics file with their intervals, a row per K."""
-    metrics = result["metrics"]
-    ks = [name.split("@")[1] for name in metrics if name.startswith("ndcg@")]
+    """Print the means of a metrics file with their intervals, a column per K."""
+    metrics, ks = result["metrics"], _ks(result)
     shown = table(
         f"{result['method']} on {result['data']}, {result['part']}, {result['protocol']} lists "
         f"(mean, 95 % interval over users)",
-        "K",
-        *(name.replace("_", " ") for name in SHOWN),
+        "",
+        *(f"K = {k}" for k in ks),
     )
-    for k in ks:
-        cells = [metrics[f"{name}@{k}"] for name in SHOWN]
-        shown.add_row(k, *(_cell(cell) for cell in cells))
+    for name, words in SHOWN.items():
+        shown.add_row(words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
     console.print(shown)
+    undefined = max(cell["undefined"] for cell in metrics.values())
+    if undefined:
+        console.print(
+            f"undefined, and left out, for up to {undefined:,} users", highlight=False
+        )
+
+
+def _ks(result: dict[str, Any]) -> list[str]:
+    names = result["metrics"]
+    return [name.removeprefix("ndcg@") for name in names if name.startswith("ndcg@")]
 
 
 def _cell(cell: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """The decorators that turn a plain loop over arrays into machine code."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
 
@@ -14,7 +14,7 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
 
     The signature stays visible to type checkers, which numba's own decorator hides.
     """
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True)(function))
+    return _jit(function)
 
 
 def summing(function: Callable[P, R]) -> Callable[P, R]:
@@ -23,5 +23,12 @@ def summing(function: Callable[P, R]) -> Callable[P, R]:
     Only so are they vectorised. The order is fixed when the loop is compiled: it depends on the
     kind of machine, and not on the number of threads.
     """
-    flags = {"reassoc", "contract", "nsz"}
-    return cast(Callable[P, R], numba.njit(cache=True, nogil=True, fastmath=flags)(function))
+    return _jit(function, fastmath={"reassoc", "contract", "nsz"})
+
+
+def _jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    try:
+        made = numba.njit(cache=True, nogil=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written to
+        made = numba.njit(nogil=True, **options)(function)
+    return cast(Callable[P, R], made)
