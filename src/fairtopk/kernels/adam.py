@@ -9,29 +9,18 @@ where g holds the weight decay's part. A row that no batch read still moves: g i
 alone, and m fades. Rows do not depend on each other, so any split of them gives the same bits.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-P = ParamSpec("P")
-R = TypeVar("R")
+from fairtopk.kernels.compiled import dividing
+
 Floats = NDArray[np.floating]
 Scalars = tuple[np.floating, ...]
 
 CHUNK = 32  # steps between two looks at what is left of a row's averages
-
-
-def dividing(function: Callable[P, R]) -> Callable[P, R]:
-    """Return `function` compiled like `compiled` does, but dividing by 0 as arrays do.
-
-    Loops that would have to stop there with an error are not vectorised.
-    """
-    found = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
-    return cast(Callable[P, R], found)
 
 
 class AdamTable(NamedTuple):

@@ -26,6 +26,14 @@ def summing(function: Callable[P, R]) -> Callable[P, R]:
     return _jit(function, fastmath={"reassoc", "contract", "nsz"})
 
 
+def dividing(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` compiled like `compiled` does, but dividing by 0 as arrays do.
+
+    Loops that would have to stop there with an error are not vectorised.
+    """
+    return _jit(function, error_model="numpy")
+
+
 def _jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     try:
         made = numba.njit(cache=True, nogil=True, **options)(function)
