@@ -15,7 +15,7 @@ test: $(READY)
 
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
-	$(BIN)/pytest tests/estimators/test_libauc.py
+	$(BIN)/pytest tests/estimators/test_libauc.py tests/reranking/test_peers.py
 
 # The whole gate: what runs before every merge.
 check: lint types layers test
@@ -54,9 +54,10 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 	@touch $@
 
 # What libauc asks for would replace torch, so it comes without, beside what its losses import.
-$(VENV)/.ready-oracles: $(READY)
+$(VENV)/.ready-oracles: Makefile $(READY)
 	@$(PIP) scikit-learn scipy tqdm
 	@$(PIP) --no-deps libauc
+	@$(PIP) aif360 fairranktune fairsearchcore
 	@touch $@
 
 clean:

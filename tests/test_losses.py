@@ -4,6 +4,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,8 @@ N_QUERIES, N_ITEMS = 7, 12
 class Drawn(NamedTuple):
     scores: Tensor
     relevance: Tensor
-    groups: Tensor
-    query: Tensor
+    groups: Tensor | None
+    query: Any
     item: Tensor
     mask: Tensor
 
@@ -384,21 +385,32 @@ def test_a_plain_loop_ends_fairer_with_the_penalty_than_without(
     assert fair < 0.7 * unfair
 
 
+K_RULE = "^KsoRed: k must be a whole number of at least 1, or several in a list"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"kk": 3}, "KsoRed has no setting 'kk'; it has k, k_of, c, "),
-        ({"k": 0}, "KsoRed: k should be greater than 0, got 0"),
-        ({"k": "ten"}, "KsoRed: k should be a valid integer, .* got 'ten'"),
+        ({"k": 0}, f"{K_RULE}, got 0$"),
+        ({"k": "ten"}, f"{K_RULE}, got 'ten'$"),
+        ({"k": 1.5}, f"{K_RULE}, got 1.5$"),
+        ({"k": True}, f"{K_RULE}, got True$"),
+        ({"k": None}, f"{K_RULE}, got None$"),
+        ({"k": [5, 0]}, rf"{K_RULE}, got \[5, 0\]$"),
+        ({"k": []}, rf"{K_RULE}, got \[\]$"),
         ({"c": -1.0}, "KsoRed: c should be greater than or equal to 0, got -1.0"),
         ({"c_relative": 1.0}, "KsoRed: give c or c_relative, not both"),
         ({"c": None}, "KsoRed needs the weight of its penalty, c or c_relative; 0 switches"),
         ({"gamma_0": 1.5}, "KsoRed: gamma_0 should be less than or equal to 1, got 1.5"),
         ({"threshold": "best"}, "threshold should be 'exact' or 'tracked', got 'best'"),
         ({"preset": "new"}, "preset must be one of default, paper, released, got 'new'"),
-        ({"n_queries": 0}, "n_queries must be from 1 to 2147483647, got 0"),
+        ({"preset": ["new"]}, r"preset must be one of default, paper, released, got \['new'\]"),
+        ({"n_queries": 0}, "n_queries must be at least 1, got 0"),
+        ({"n_queries": 2**31}, "n_queries must be at most 2147483647, got 2147483648"),
+        ({"n_queries": True}, "n_queries must be a whole number, got True"),
         ({"n_queries": 2.5}, "n_queries must be a whole number, got 2.5"),
-        ({"n_groups": 1}, "n_groups must be from 2 to 2147483647, got 1"),
+        ({"n_groups": 1}, "n_groups must be at least 2, got 1"),
     ],
 )
 def test_wrong_settings_are_refused_in_one_sentence(
@@ -415,13 +427,18 @@ BAD = torch.zeros(4, 9)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"scores": None}, "scores must be a tensor, got NoneType"),
+        ({"scores": [[0.0] * 9] * 4}, "scores must be a tensor, got list"),
         ({"scores": torch.zeros(9)}, "scores must have queries as rows and slots as columns"),
         ({"scores": BAD.index_fill(0, torch.tensor(2), math.nan)}, "finite.*nan in list 2"),
         ({"scores": BAD.index_fill(0, torch.tensor(1), math.inf)}, "finite.*inf in list 1"),
         ({"relevance": torch.zeros(4, 8)}, r"relevance must have the shape of scores"),
+        ({"relevance": None}, "relevance must be a tensor or array of numbers, got None"),
         ({"relevance": BAD - 1}, "relevance must lie between 0 and 100, got -1"),
         ({"groups": torch.zeros(4)}, r"groups must have the shape of scores"),
         ({"groups": BAD}, "groups must be whole numbers from 0, and -1 where unknown"),
+        ({"groups": BAD.long() - 2}, "and -1 where unknown, got -2 in list 0, slot 0"),
+        ({"groups": [["a"] * 9] * 4}, "groups must be a tensor or array .* got 'a'"),
         ({"groups": None}, "KsoRed needs the group of each item"),
         ({"groups": torch.full((4, 9), 2)}, "0 to 1, got 2; make the loss with n_groups=3"),
         ({"mask": BAD}, "mask must be boolean"),
@@ -430,7 +447,7 @@ BAD = torch.zeros(4, 9)
         ({"query": torch.tensor([0, 1, 2, 0])}, "query has a number twice"),
         ({"query": torch.tensor([0, 1, 2, 7])}, "query must be from 0 to 6, got 7"),
         ({"query": torch.tensor([0, 1, 2, -1])}, "query must be from 0 to 6, got -1"),
-        ({"query": ["a", "b", "c", "d"]}, "query must be a tensor or array of whole numbers"),
+        ({"query": ["a", "b", "c", "d"]}, "query must be .* of whole numbers, got 'a'"),
         ({"query": None}, "item needs query"),
         ({"item": torch.zeros(4, 9)}, "item must be whole numbers, got torch.float32"),
         ({"item": torch.full((4, 9), -1)}, "item must be from 0 to 4294967295, got -1"),
@@ -455,9 +472,23 @@ def test_queries_need_their_number() -> None:
         step(KsoRed(k=3, c=1.0), data)
 
 
-@pytest.mark.parametrize("method", ["song", "k-song", "listnet"])
-def test_without_a_penalty_groups_may_be_left_out(method: str) -> None:
-    data = drawn(0)
-    loss, other = LOSSES[method](k=3), LOSSES[method](k=3)
-    without = loss(data.scores, data.relevance, mask=data.mask)
-    assert torch.equal(without, other(data.scores, data.relevance, data.groups, mask=data.mask))
+@pytest.mark.parametrize("weight", ["c", "c_relative"])
+@pytest.mark.parametrize("preset", list(PRESETS))
+@pytest.mark.parametrize("method", list(METHODS))
+def test_without_a_penalty_groups_may_be_left_out(
+    method: str, preset: str, weight: str
+) -> None:
+    values: dict[str, Any] = {"k": 3, "preset": preset, "n_queries": N_QUERIES, weight: 0}
+    loss, other = LOSSES[method](**values), LOSSES[method](**values)
+    for seed in range(3):
+        data = drawn(seed)
+        same(step(loss, data._replace(groups=None)), step(other, data))
+    assert loss.report()["penalty"] == 0
+
+
+def test_ids_in_a_series_are_taken_whatever_its_labels() -> None:
+    data, loss = drawn(0), KsoRed(k=3, c=100.0, n_queries=N_QUERIES)
+    other = KsoRed(k=3, c=100.0, n_queries=N_QUERIES)
+    query = pd.Series(data.query.numpy(), index=[12, 10, 13, 11])
+    same(step(loss, data._replace(query=query)), step(other, data))
+    unchanged(loss, saved(other))

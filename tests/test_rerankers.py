@@ -197,7 +197,23 @@ def test_a_bonus_moves_its_group_and_leaves_equals_in_place() -> None:
             "exposure-lp, group-bonus, got 'fair'",
         ),
         ({"method": "fa-ir", "infeasible": "skip"}, "infeasible must be raise or mark, got"),
+        ({"method": ["fa-ir"]}, "method must be one of fa-ir, det-greedy, det-cons, "),
         ({"method": "fa-ir", "k": 0}, "k must be at least 1, got 0"),
+        ({"method": "fa-ir", "k": True}, "k must be a whole number, got True"),
+        ({"method": "fa-ir", "group": 1.5}, "fa-ir: group should be a valid integer, got 1.5"),
+        (
+            {"method": "fa-ir", "group": True},
+            "fa-ir: group must be a group's number (True in groups is 0), got True",
+        ),
+        ({"method": "fa-ir", "alpha": "x"}, "fa-ir: alpha should be a valid number, got 'x'"),
+        (
+            {"method": "det-cons", "targets": 0.5},
+            "det-cons: targets must be a list of shares, or map groups to shares, got 0.5",
+        ),
+        (
+            {"method": "det-cons", "targets": {"a": 0.5}},
+            "det-cons: a group of targets should be a valid integer, got 'a'",
+        ),
         ({"method": "fa-ir", "targets": 1}, "fa-ir has no option 'targets'; it has p, alpha"),
         ({"method": "fa-ir", "p": 1.0}, "fa-ir: p should be less than 1, got 1.0"),
         ({"method": "fa-ir", "alpha": 0}, "fa-ir: alpha should be greater than 0, got 0"),
@@ -225,3 +241,19 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
         ft.rerank(SCORES, GROUPS, **options)
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        (None, "groups must be a tensor or array of whole numbers from 0, and -1 where "
+            "unknown, got None"),
+        ([["a", "b", "b"]] * 2, "groups must be a tensor or array of whole numbers from 0, and "
+            "-1 where unknown, got 'a'"),
+        ([[0, 1, -2]] * 2, "groups must be numbered from 0 to 999, and -1 where unknown, got "
+            "-2 in list 0, slot 2"),
+    ],
+)  # fmt: skip
+def test_groups_that_are_no_numbers_are_refused(groups: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        ft.rerank(SCORES, groups, method="det-greedy")

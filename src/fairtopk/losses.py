@@ -27,6 +27,10 @@ from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, c
 class RankingLoss(nn.Module):
     """What the losses share; use one of those below.
 
+    The penalty of a list is 1/2 (E_g - E_h)^2, summed over all pairs of groups that the list
+    has, where E_g is the mean exposure of group g's items; with two groups it is the paper's
+    1/2 (E_a - E_b)^2. `report`'s ``gap_signed`` is E_0 less the mean of the other groups' E.
+
     Args:
         n_queries: How many queries there are; needed once `query` is given.
         n_groups: How many groups there are.
@@ -59,11 +63,13 @@ class RankingLoss(nn.Module):
         self.settings = checked_settings(type(self).__name__, preset, settings)
         self.parts = METHODS[self.method]
         weights = (self.settings.c, self.settings.c_relative)
-        if self.parts.fairness != "none" and weights == (None, None):
+        penalised = self.parts.fairness != "none"
+        if penalised and weights == (None, None):
             raise InputError(
                 f"{type(self).__name__} needs the weight of its penalty, c or c_relative; "
                 f"0 switches it off"
             )
+        self.needs_groups = penalised and any(weights)
         self.n_queries = None if n_queries is None else checked_size("n_queries", n_queries, 1)
         self.n_groups = checked_size("n_groups", n_groups, 2)
         self.objective = self._objective(self.settings, self.n_queries or 1)
@@ -90,12 +96,14 @@ class RankingLoss(nn.Module):
             scores: Model scores, ``[Q, L]``.
             relevance: Grades, not negative, ``[Q, L]``.
             groups: Group numbers from 0, -1 unknown, ``[Q, L]``; booleans mark group 0. May be
-                left out where there is no penalty.
+                left out where there is no penalty, or its weight is 0.
             query: Query numbers from 0, each once, ``[Q]``. Without them nothing is remembered.
             item: Item numbers from 0, ``[Q, L]``. Without them each surrogate rank is fresh, as
                 if gamma_0 were 1.
             mask: False on padding, ``[Q, L]``; left out, there is none.
         """
+        if not isinstance(scores, Tensor):
+            raise InputError(f"scores must be a tensor, got {type(scores).__name__}")
         values, valid = checked_scores(scores, mask)
         for buffer in self.objective.buffers():
             if buffer.is_floating_point():
@@ -132,7 +140,7 @@ class RankingLoss(nn.Module):
         if not mask.any(-1).all():
             empty = int((~mask.any(-1)).nonzero()[0])
             raise InputError(f"list {empty} has no item; leave out lists that are all padding")
-        if groups is None and self.parts.fairness != "none":
+        if groups is None and self.needs_groups:
             raise InputError(f"{type(self).__name__} needs the group of each item")
         group = torch.full(scores.shape, -1, device=scores.device)
         if groups is not None:

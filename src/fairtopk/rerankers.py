@@ -1,5 +1,6 @@
 """The re-rankers by name, with everything that enters them checked."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -11,6 +12,7 @@ from torch import Tensor
 from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import (
     Values,
+    checked_choice,
     checked_groups,
     checked_ks,
     checked_relevance,
@@ -95,7 +97,7 @@ def rerank(
       the share of unknown items and groups without a target, which have no floor.
     * `exposure-lp`: in expectation over a random ranking, groups get the same. Options:
       `notion`, "parity" (mean exposure), "treatment" (over mean relevance) or "impact" (clicks
-      over mean relevance); `slack` (0), by which they may differ; `seed` (0) of the draw.
+      over mean relevance); `slack` (0), by which two may differ; `seed` (0) of the draw.
     * `group-bonus`: a constant added to one group's scores, whatever `k`. Options: `bonus`,
       `group` (0).
 
@@ -119,8 +121,7 @@ def rerank(
         >>> fair.rank
         tensor([[1, 3, 5, 2, 4, 6]])
     """
-    if method not in RERANKERS:
-        raise InputError(f"method must be one of {', '.join(RERANKERS)}, got {method!r}")
+    checked_choice("method", method, RERANKERS)
     if infeasible not in ("raise", "mark"):
         raise InputError(f"infeasible must be raise or mark, got {infeasible!r}")
     settings = _checked_settings(method, options)
@@ -164,7 +165,12 @@ def _checked_settings(method: str, options: dict[str, Any]) -> Settings:
     except ValidationError as error:
         fault = error.errors()[0]
         message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        name = ".".join(str(part) for part in fault["loc"] if isinstance(part, str | int))
+        if fault["type"] != "value_error":
+            # Of what pydantic was given, which is told below.
+            message = re.sub(", (got|unable to) .*", "", message)
+        name = ".".join(map(str, fault["loc"]))
+        if name.endswith("[key]"):
+            name = "a group of targets"
         if fault["type"] == "extra_forbidden":
             known = ", ".join(kind.model_fields)
             raise InputError(f"{method} has no option {name!r}; it has {known}") from None

@@ -3,6 +3,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -21,6 +23,11 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
     [
         (lambda: metrics.ndcg(SCORES, GRADES, k=0), "k must be at least 1, got 0"),
         (lambda: metrics.ndcg(SCORES, GRADES, k=1.5), "k must be a whole number, got 1.5"),
+        (lambda: metrics.ndcg(SCORES, GRADES, k=True), "k must be a whole number, got True"),
+        (
+            lambda: metrics.ndcg(SCORES, GRADES, k=2**63),
+            "k must be at most 9223372036854775807, got 9223372036854775808",
+        ),
         (
             lambda: metrics.ndcg(SCORES[0], GRADES[0], k=1),
             "scores must have queries as rows and slots as columns, at least one of each, "
@@ -60,7 +67,28 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
         ),
         (
             lambda: metrics.exposure_gap(SCORES, GROUPS * 5_000, k=1),
-            "groups must be numbered from 0 to 999, got 5000 in list 0, slot 1",
+            "groups must be numbered from 0 to 999, and -1 where unknown, got 5000 in list 0, "
+            "slot 1",
+        ),
+        (
+            lambda: metrics.exposure_gap(SCORES, GROUPS * 2, k=1),
+            "groups must be numbered from 0 to 999, and -1 where unknown, got -2 in list 1, "
+            "slot 2",
+        ),
+        (
+            lambda: metrics.exposure_gap(SCORES, None, k=1),
+            "groups must be a tensor or array of whole numbers from 0, and -1 where unknown, "
+            "got None",
+        ),
+        (
+            lambda: metrics.exposure_gap(SCORES, [["a", "b", "b"]] * 2, k=1),
+            "groups must be a tensor or array of whole numbers from 0, and -1 where unknown, "
+            "got 'a'",
+        ),
+        (
+            lambda: metrics.exposure_gap(SCORES, [[0, 1], [0, 1, 1]], k=1),
+            "groups must be a tensor or array of whole numbers from 0, and -1 where unknown, "
+            "got rows of different lengths",
         ),
         (
             lambda: metrics.exposure_gap(SCORES, GROUPS, k=1, variant="mean"),  # type: ignore[arg-type]
@@ -68,7 +96,23 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
         ),
         (
             lambda: metrics.ndcg(np.array([["a", "b"]]), GRADES, k=1),
-            "scores must be a tensor or array of numbers",
+            "scores must be a tensor or array of numbers, got 'a'",
+        ),
+        (
+            lambda: metrics.ndcg(SCORES * 1j, GRADES, k=1),
+            "scores must be a tensor or array of numbers, got 3j",
+        ),
+        (
+            lambda: metrics.ndcg(list(SCORES), GRADES, k=1),
+            "scores must be a tensor or array of numbers, got list of float32",
+        ),
+        (
+            lambda: metrics.ndcg(SCORES, [[1.0, None, 0.0]] * 2, k=1),
+            "relevance must be a tensor or array of numbers, got None",
+        ),
+        (
+            lambda: metrics.ndcg(SCORES, GRADES, k=1, mask="all"),
+            "mask must be a tensor or array of booleans, got 'all'",
         ),
         (
             lambda: metrics.chance_floor(SCORES, GROUPS, k=1, metric="ndcg"),
@@ -76,16 +120,66 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
             "representation_gap, got 'ndcg'",
         ),
         (
+            lambda: metrics.chance_floor(SCORES, GROUPS, k=1, metric=["exposure_gap"]),
+            "metric must be one of exposure_gap, exposure_gap_released, rank_exposure_gap, "
+            "representation_gap, got ['exposure_gap']",
+        ),
+        (
+            lambda: metrics.chance_floor(SCORES, GROUPS, k=1, seed=1.5),
+            "seed must be a whole number, got 1.5",
+        ),
+        (
             lambda: metrics.summarise(SCORES, GRADES, GROUPS, ks=[]),
             "ks must name at least one length of the top, got none",
+        ),
+        (
+            lambda: metrics.summarise(SCORES, GRADES, GROUPS, ks=5),
+            "ks must be a sequence of lengths of the top, such as [10, 50], got 5",
+        ),
+        (
+            lambda: metrics.chance_floors(SCORES, GROUPS, ks=None),
+            "ks must be a sequence of lengths of the top, such as [10, 50], got None",
         ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_sentence(
     call: Callable[[], Any], sentence: str
 ) -> None:
-    with pytest.raises(InputError, match=re.escape(sentence)):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         call()
+
+
+def test_series_and_frames_are_taken_as_the_arrays_that_they_hold() -> None:
+    square = np.array([[1.0, 2.0], [4.0, 8.0]])
+    expected = metrics.score_spread(square)
+    assert expected.tolist() == [0.5, 2.0]
+    for frame in (pd.DataFrame(square), pl.DataFrame(square)):
+        assert torch.equal(metrics.score_spread(frame), expected)
+    series = pd.Series([0.0, 1.0, 2.0], index=[5, 9, 7])
+    assert metrics.mean_with_interval(series).mean == 1.0
+    assert metrics.mean_with_interval(pl.Series([1.0, None])).undefined == 1
+
+
+@pytest.mark.parametrize("ks", [range(1, 3), (1, 2), np.array([2, 1]), torch.tensor([1, 2])])
+def test_lengths_of_the_top_come_in_any_sequence(ks: Any) -> None:
+    found = metrics.summarise(SCORES, GRADES, GROUPS, ks=ks)
+    assert [name for name in found if name.startswith("ndcg")] == ["ndcg@1", "ndcg@2"]
+
+
+def test_the_largest_length_is_the_whole_list() -> None:
+    for k in (3, 2**63 - 1):
+        assert metrics.ndcg(SCORES, GRADES, k=k).tolist() == pytest.approx(
+            [0.659, 1.0], abs=1e-4
+        )
+
+
+def test_a_list_without_items_is_undefined_and_the_others_are_not() -> None:
+    mask = torch.tensor([[True] * 3, [False] * 3])
+    found = metrics.summarise(SCORES, GRADES, GROUPS, ks=[2], mask=mask)
+    alone = metrics.summarise(SCORES[:1], GRADES[:1], GROUPS[:1], ks=[2])
+    for name, values in found.items():
+        assert values[:1].equal(alone[name])
+        assert values[1].isnan()
 
 
 def test_arrays_of_numpy_of_any_layout_give_what_tensors_give() -> None:

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -67,3 +68,34 @@ def test_values_that_are_not_one_per_query_are_refused(shape: tuple[int, ...]) -
 def test_a_mean_is_written_as_metrics_json_wants_it() -> None:
     found = Mean(0.5, (0.4, 0.6), 10, 1)._asdict()
     assert found == {"mean": 0.5, "ci95": (0.4, 0.6), "n": 10, "undefined": 1}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "sentence"),
+    [
+        (
+            {"a": [1.0, math.inf]},
+            "a must be finite, or NaN where undefined, got inf for query 1",
+        ),
+        ({"a": [-math.inf]}, "a must be finite, or NaN where undefined, got -inf for query 0"),
+        ({"a": None}, "a must be a tensor or array of numbers, got None"),
+        ({"a": ["x"]}, "a must be a tensor or array of numbers, got 'x'"),
+        ({"a": [1.0, 2.0], "b": [1.0]}, "b must have as many values as a, 2, got 1"),
+        ({}, "metrics must map names of metrics to their values, got {}"),
+        ([1.0], r"metrics must map names of metrics to their values, got \[1.0\]"),
+    ],
+)
+def test_values_without_a_mean_are_refused_in_one_sentence(metrics: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        means_with_intervals(metrics)
+
+
+def test_a_seed_is_a_whole_number_from_0() -> None:
+    with pytest.raises(InputError, match=r"^seed must be at least 0, got -1$"):
+        mean_with_interval([1.0], seed=-1)
+    with pytest.raises(InputError, match=r"^seed must be a whole number, got None$"):
+        mean_with_interval([1.0], seed=None)
+
+
+def test_values_with_a_graph_are_taken_without_it() -> None:
+    assert mean_with_interval(torch.ones(3, requires_grad=True)).mean == 1

@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -65,3 +66,14 @@ def test_an_entropy_that_no_temperature_gives_is_refused(target: float) -> None:
         matched_temperature(scores, target=target)
     with pytest.raises(InputError, match="target must lie between"):
         matched_temperature(torch.ones(2, 3), target=math.log(3))
+
+
+@pytest.mark.parametrize("target", ["a", None, torch.ones(2)])
+def test_a_target_that_is_no_number_is_refused(target: Any) -> None:
+    with pytest.raises(InputError, match=r"^target must be a number, got "):
+        matched_temperature(torch.tensor([[1.0, 0.0]]), target=target)
+
+
+def test_lists_without_any_item_have_no_temperature() -> None:
+    with pytest.raises(InputError, match="mask must leave an item in at least one list"):
+        matched_temperature(torch.ones(2, 3), target=1.0, mask=torch.zeros(2, 3).bool())

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -38,8 +40,10 @@ def test_single_precision_is_precise_enough() -> None:
             "got sums from 1 to 1 and entries from -0.5",
         ),
         (torch.full((2, 2), torch.nan), "add up to 1"),
+        (None, "matrix must be a square tensor or array of numbers"),
+        ([[1.0, 0.0], [0.0]], "matrix must be a square tensor or array of numbers"),
     ],
 )
-def test_what_is_not_doubly_stochastic_is_refused(matrix: torch.Tensor, sentence: str) -> None:
+def test_what_is_not_doubly_stochastic_is_refused(matrix: Any, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         birkhoff(matrix)

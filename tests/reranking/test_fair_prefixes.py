@@ -142,9 +142,12 @@ def test_too_few_protected_items_are_refused_or_marked() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"k": 0, "p": 0.5, "alpha": 0.1}, "k must be at least 1, got 0"),
-        ({"k": 5, "p": 1.0, "alpha": 0.1}, "p must lie between 0 and 1, got 1"),
-        ({"k": 5, "p": 0.5, "alpha": 0.0}, "alpha must lie between 0 and 1, got 0"),
+        ({"k": 0, "p": 0.5, "alpha": 0.1}, "k must be a whole number of at least 1, got 0"),
+        ({"k": 1.5, "p": 0.5, "alpha": 0.1}, "k must be a whole number of at least 1, got 1.5"),
+        ({"k": True, "p": 0.5, "alpha": 0.1}, "k must be a whole number .*, got True"),
+        ({"k": 5, "p": 1.0, "alpha": 0.1}, "p must be a number between 0 and 1, got 1.0"),
+        ({"k": 5, "p": None, "alpha": 0.1}, "p must be a number between 0 and 1, got None"),
+        ({"k": 5, "p": 0.5, "alpha": 0.0}, "alpha must be a number between 0 and 1, got 0.0"),
         (
             {"k": 5, "p": 0.5, "alpha": 0.1, "adjust": "up"},
             "adjust must be closest, conservative or none, got 'up'",

@@ -1,6 +1,8 @@
 """Metrics of rankings: functions of tensors or arrays, one value per query.
 
-NaN is undefined: it is counted and reported, never averaged as 0.
+NaN is undefined: it is counted and reported, never averaged as 0. With three or more groups a
+gap is the largest difference between two that the list has; a signed gap is group 0 less all
+other known groups taken together.
 """
 
 from fairtopk.metrics.floor import Floor, chance_floor, chance_floors

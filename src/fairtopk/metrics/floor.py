@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairtopk.errors import InputError
 from fairtopk.functional.ranking import order
 from fairtopk.kernels.measures import Places
 from fairtopk.metrics.grouped import NOTIONS, largest_gap
@@ -20,9 +19,11 @@ from fairtopk.metrics.inputs import (
     Values,
     blocks,
     by_blocks,
+    checked_choice,
     checked_groups,
     checked_ks,
     checked_scores,
+    checked_whole,
 )
 from fairtopk.metrics.tops import Tops, tops_of_places
 
@@ -58,6 +59,7 @@ def chance_floor(
 ) -> Floor:
     """Return the mean absolute gap that is left when labels are shuffled within each list.
 
+    With three or more groups a gap is the largest difference between two that the list has.
     For `representation_gap` and two groups it is exact. Otherwise labels are shuffled until the
     standard error of the floor is at most 1 % of it.
 
@@ -78,8 +80,7 @@ def chance_floor(
         >>> round(floor.value, 4), floor.error, floor.rounds
         (0.0611, 0.0, 0)
     """
-    if metric not in NOTIONS:
-        raise InputError(f"metric must be one of {', '.join(NOTIONS)}, got {metric!r}")
+    checked_choice("metric", metric, NOTIONS)
     lists = _labelled_places(scores, groups, mask)
     return _floors(lists, [metric], checked_ks([k]), seed)[0]
 
@@ -133,6 +134,7 @@ def _floors(
     lists: _Places, metrics: Sequence[str], ks: Sequence[int], seed: int
 ) -> list[Floor]:
     """Return the floor of each metric at each of `ks`, metric by metric."""
+    seed = checked_whole("seed", seed, least=0)
     if len(lists.group) == 0:
         return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
     exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]

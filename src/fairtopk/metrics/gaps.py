@@ -16,7 +16,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from fairtopk.errors import InputError
 from fairtopk.metrics.grouped import (
     Notion,
     largest_gap,
@@ -27,7 +26,13 @@ from fairtopk.metrics.grouped import (
     representation,
     softmax_exposure,
 )
-from fairtopk.metrics.inputs import Values, checked_groups, checked_ks, checked_scores
+from fairtopk.metrics.inputs import (
+    Values,
+    checked_choice,
+    checked_groups,
+    checked_ks,
+    checked_scores,
+)
 from fairtopk.metrics.tops import Tops, measured_lists
 
 Variant = Literal["paper", "released"]
@@ -45,6 +50,8 @@ def exposure_gap(
 ) -> Tensor:
     """Return the difference between groups in softmax exposure in the top `k`, per list.
 
+    With three or more groups it is the largest difference between two that the list has.
+
     Args:
         scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
         groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
@@ -52,7 +59,8 @@ def exposure_gap(
         mask: False on padding, ``[Q, L]``; left out, there is none.
         variant: "paper" is Eq. 9, "released" what the authors' code computes; see
             `group_exposures`.
-        signed: Return the named group minus the rest instead.
+        signed: Return the named group minus the rest instead: group 0 minus all other known
+            groups taken together as one.
 
     Returns:
         ``[Q]``, in [0, 1], or [-1, 1] if signed; NaN where a list lacks two groups.
@@ -165,6 +173,4 @@ def _measured(
 
 
 def _notion(variant: str) -> Notion:
-    if variant not in VARIANTS:
-        raise InputError(f"variant must be one of {', '.join(VARIANTS)}, got {variant!r}")
-    return VARIANTS[variant]
+    return VARIANTS[checked_choice("variant", variant, VARIANTS)]

@@ -1,10 +1,12 @@
 """What enters the metrics, checked once: scores, masks, labels and K.
 
-Arrays of numpy are taken as they are; labels follow the scores to their device.
+Arrays of numpy are taken as they are, series and frames as the arrays that they hold; labels
+follow the scores to their device.
 """
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,6 +22,7 @@ Values = Tensor | NDArray[Any]
 
 LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
 MOST_GROUPS = 1_000
+LARGEST_WHOLE = 2**63 - 1  # that int64 can hold
 BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
 
 
@@ -32,7 +35,7 @@ class Labels(NamedTuple):
 
 def checked_scores(scores: Values, mask: Values | None) -> tuple[Tensor, Tensor]:
     """Return scores of at least float32 without a graph, and the mask, ``[Q, L]`` each."""
-    given = tensor_of(scores, "scores").detach()
+    given = tensor_of(scores, "scores")
     if given.ndim != 2 or given.numel() == 0:
         raise InputError(
             f"scores must have queries as rows and slots as columns, at least one of each, "
@@ -45,7 +48,7 @@ def checked_scores(scores: Values, mask: Values | None) -> tuple[Tensor, Tensor]
     if mask is None:
         valid = torch.ones_like(given, dtype=torch.bool)
     else:
-        valid = _like(mask, "mask", given)
+        valid = _like(mask, "mask", given, of="booleans")
         if valid.dtype != torch.bool:
             raise InputError(f"mask must be boolean, False on padding, got {valid.dtype}")
     most = torch.finfo(given.dtype).max
@@ -63,18 +66,16 @@ def checked_relevance(relevance: Values, scores: Tensor, mask: Tensor) -> Tensor
 
 def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
     """Return the labels; a boolean marks the named group, so True becomes number 0."""
-    given = _like(groups, "groups", scores)
+    numbers = "whole numbers from 0, and -1 where unknown"
+    given = _like(groups, "groups", scores, of=numbers)
     if given.dtype == torch.bool:
         given = (~given).int()
-    if given.is_floating_point() or given.is_complex():
-        raise InputError(
-            f"groups must be whole numbers from 0, and -1 where unknown, got {given.dtype}"
-        )
+    if given.is_floating_point():
+        raise InputError(f"groups must be {numbers}, got {given.dtype}")
     if given.dtype not in (torch.int32, torch.int64):
         given = given.long()  # in a small type the bounds themselves would wrap around
-    least = torch.iinfo(given.dtype).min
-    rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}"
-    _refuse_outside((least, MOST_GROUPS - 1), given, mask, rule)
+    rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}, and -1 where unknown"
+    _refuse_outside((-1, MOST_GROUPS - 1), given, mask, rule)
     group = by_blocks(_known_labels, given, mask)
     most = by_blocks(lambda labels: labels.amax()[None], group)
     return Labels(group, max(2, int(most.amax()) + 1))
@@ -82,20 +83,51 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
 
 def checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
     """Return the lengths of the top, each once and rising, refusing one below 1."""
-    if len(ks) == 0:
-        raise InputError("ks must name at least one length of the top, got none")
-    return tuple(sorted({_checked_k(k) for k in ks}))
-
-
-def tensor_of(values: Values, name: str, device: torch.device | None = None) -> Tensor:
-    """Return a tensor or array as a tensor, on `device` if one is given."""
-    if isinstance(values, np.ndarray):
-        # torch takes neither negative strides nor, without a warning, what is read-only.
-        values = np.require(values, requirements=["C", "W"])
     try:
-        return torch.as_tensor(values, device=device)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be a tensor or array of numbers ({error})") from error
+        given = tuple(ks)
+    except TypeError:
+        raise InputError(
+            f"ks must be a sequence of lengths of the top, such as [10, 50], got {ks!r}"
+        ) from None
+    if not given:
+        raise InputError("ks must name at least one length of the top, got none")
+    return tuple(sorted({checked_whole("k", k, least=1) for k in given}))
+
+
+def checked_whole(name: str, value: int, *, least: int, most: int = LARGEST_WHOLE) -> int:
+    """Return a whole number, refusing what is none and what is not from `least` to `most`."""
+    try:
+        whole = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None:
+        raise InputError(f"{name} must be a whole number, got {value!r}")
+    if not least <= whole <= most:
+        bound = f"at least {least}" if whole < least else f"at most {most}"
+        raise InputError(f"{name} must be {bound}, got {whole}")
+    return whole
+
+
+def checked_choice(name: str, value: str, choices: Collection[str]) -> str:
+    """Return one of several words, refusing all others."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
+    return value
+
+
+def tensor_of(values: Any, name: str, *, of: str = "numbers") -> Tensor:
+    """Return a tensor or array as a tensor without a graph; `of` says what it must hold."""
+    try:
+        if hasattr(values, "__array__") and not isinstance(values, Tensor):
+            # torch takes neither frames, series without a label 0, negative strides nor,
+            # without a warning, what is read-only.
+            values = np.require(values, requirements=["C", "W"])
+        given = torch.as_tensor(values).detach()
+    except (TypeError, ValueError, RuntimeError):
+        given = None
+    if given is None or given.is_complex():
+        raise InputError(f"{name} must be a tensor or array of {of}, got {_content(values)}")
+    return given
 
 
 def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 1) -> Tensor:
@@ -122,18 +154,20 @@ def blocks(*tensors: Tensor, n_groups: int = 1) -> Iterator[tuple[Tensor, ...]]:
         yield tuple(tensor[start : start + rows] for tensor in tensors)
 
 
-def _checked_k(k: int) -> int:
+def _content(values: Any) -> str:
+    """Return the first of `values` that is no number, or else what they are, for a message."""
     try:
-        whole = operator.index(k)
-    except TypeError as error:
-        raise InputError(f"k must be a whole number, got {k!r}") from error
-    if whole < 1:
-        raise InputError(f"k must be at least 1, got {k}")
-    return whole
+        array = np.asarray(values)
+    except ValueError:
+        return "rows of different lengths"
+    except (TypeError, RuntimeError):
+        return type(values).__name__
+    others = (one for one in array.ravel().tolist() if not isinstance(one, int | float))
+    return next(map(reprlib.repr, others), f"{type(values).__name__} of {array.dtype}")
 
 
-def _like(values: Values, name: str, scores: Tensor) -> Tensor:
-    given = tensor_of(values, name, scores.device)
+def _like(values: Values, name: str, scores: Tensor, *, of: str = "numbers") -> Tensor:
+    given = tensor_of(values, name, of=of).to(scores.device)
     if given.shape != scores.shape:
         raise InputError(
             f"{name} must have the shape of scores, {list(scores.shape)}, "

@@ -3,6 +3,7 @@
 A metric that is undefined for a query is NaN there. It is left out of the mean and counted.
 """
 
+import reprlib
 from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.metrics.inputs import Values, tensor_of
+from fairtopk.metrics.inputs import Values, checked_whole, tensor_of
 
 RESAMPLES = 1_000
 RESAMPLES_AT_ONCE = 50
@@ -41,7 +42,7 @@ def mean_with_interval(values: Values, *, seed: int = 0) -> Mean:
     """Return the mean of a metric's values, one per query, with its interval.
 
     Args:
-        values: One value per query, NaN where undefined, ``[Q]``.
+        values: One value per query, finite, NaN where undefined, ``[Q]``.
         seed: Of the 1,000 resamples of all queries, the undefined ones among them.
 
     Example:
@@ -60,6 +61,7 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
         seed: Of the resamples.
     """
     columns = torch.stack(_checked(metrics), dim=-1)
+    seed = checked_whole("seed", seed, least=0)
     defined = ~columns.isnan()
     sums = torch.cat([columns.nan_to_num(0.0), defined.double()], dim=-1).numpy()
     means = _ratio(sums.sum(0))
@@ -77,12 +79,27 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
 
 
 def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise InputError(
+            f"metrics must map names of metrics to their values, got {reprlib.repr(metrics)}"
+        )
     columns = [tensor_of(values, name).double().cpu() for name, values in metrics.items()]
     for name, column in zip(metrics, columns, strict=True):
-        if column.ndim != 1 or column.numel() == 0 or column.shape != columns[0].shape:
+        if column.ndim != 1 or column.numel() == 0:
             raise InputError(
                 f"{name} must hold one value per query, and at least one, "
                 f"got shape {list(column.shape)}"
+            )
+        if len(column) != len(columns[0]):
+            raise InputError(
+                f"{name} must have as many values as {next(iter(metrics))}, {len(columns[0])}, "
+                f"got {len(column)}"
+            )
+        if column.isinf().any():
+            query = int(column.isinf().nonzero()[0])
+            raise InputError(
+                f"{name} must be finite, or NaN where undefined, got {column[query]:g} for "
+                f"query {query}"
             )
     return columns
 

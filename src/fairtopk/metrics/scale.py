@@ -71,6 +71,12 @@ def matched_temperature(scores: Values, *, target: float, mask: Values | None = 
         0.25
     """
     lists, valid = checked_scores(scores, mask)
+    try:
+        target = float(target)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"target must be a number, got {target!r}") from None
+    if not valid.any():
+        raise InputError("mask must leave an item in at least one list, got only False")
     held = lists.double()
     high_score = held.masked_fill(~valid, -torch.inf).amax(-1)
     low_score = held.masked_fill(~valid, torch.inf).amin(-1)

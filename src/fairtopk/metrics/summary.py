@@ -31,8 +31,8 @@ def summarise(
 
     The names are ``ndcg@K``, ``exposure_gap@K``, ``exposure_gap_mse@K`` (its square),
     ``exposure_gap_released@K``, ``rank_exposure_gap@K``, ``representation_gap@K``, and each gap
-    but the square also as ``..._signed@K``. Definitions, arguments and what is NaN are those of
-    `ndcg` and `exposure_gap`.
+    but the square also as ``..._signed@K``. Definitions, also of the gap of three or more
+    groups, arguments and what is NaN are those of `ndcg` and `exposure_gap`.
 
     Example:
         >>> import torch

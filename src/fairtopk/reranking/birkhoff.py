@@ -46,7 +46,10 @@ def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
 
 def _checked(matrix: Tensor | NDArray[np.floating]) -> NDArray[np.float64]:
     """Return the matrix as one that may be changed."""
-    given = torch.as_tensor(matrix).detach().cpu().double().numpy().copy()
+    try:
+        given = torch.as_tensor(matrix).detach().cpu().double().numpy().copy()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("matrix must be a square tensor or array of numbers") from None
     if given.ndim != 2 or given.shape[0] != given.shape[1] or given.size == 0:
         raise InputError(
             f"matrix must have as many rows as columns, got shape {list(given.shape)}"

@@ -6,6 +6,7 @@ item is protected with probability p, fails somewhere with probability alpha.
 """
 
 from functools import partial
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +59,11 @@ def prefix_table(*, k: int, p: float, alpha: float, adjust: str = "closest") -> 
         >>> table.counts.tolist(), round(table.failure, 9)
         ([0, 0, 0, 0, 0, 0, 0, 0, 1, 1], 0.134217728)
     """
-    if k < 1:
-        raise InputError(f"k must be at least 1, got {k}")
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, got {k!r}")
     for name, value in {"p": p, "alpha": alpha}.items():
-        if not 0 < value < 1:
-            raise InputError(f"{name} must lie between 0 and 1, got {value:g}")
+        if not isinstance(value, Real) or not 0 < value < 1:
+            raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
     if adjust not in ("closest", "conservative", "none"):
         raise InputError(f"adjust must be closest, conservative or none, got {adjust!r}")
     counts, alpha_c = _counts(k, p, alpha, adjust)

@@ -1,5 +1,6 @@
 """What each re-ranker may be told beside the lists."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -11,16 +12,29 @@ from pydantic import (
     model_validator,
 )
 
-Chance = Annotated[float, Field(gt=0, lt=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Group = Annotated[int, Field(ge=0, lt=1_000)]  # as many as the metrics take
 LARGEST_SUM = 1 + 1e-6  # of shares, by rounding in single precision
+
+
+def _no_flag(value: Any) -> Any:
+    """Return a value that is no boolean: as a number True is 1, and in groups it marks 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a group's number (True in groups is 0)")
+    return value
 
 
 def _by_group(values: Any) -> Any:
     """Return shares in a sequence, array or tensor as a mapping from their group."""
     plain = values.tolist() if hasattr(values, "tolist") else values
-    return dict(enumerate(plain)) if isinstance(plain, list | tuple) else plain
+    if isinstance(plain, list | tuple):
+        return dict(enumerate(plain))
+    if plain is not None and not isinstance(plain, Mapping):
+        raise ValueError("must be a list of shares, or map groups to shares")
+    return plain
+
+
+Chance = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Group = Annotated[int, BeforeValidator(_no_flag), Field(ge=0, lt=1_000)]  # as in the metrics
 
 
 class Settings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):

@@ -1,0 +1,45 @@
+"""The pages in docs/: their sessions run, and say what the code says."""
+
+import doctest
+import re
+from pathlib import Path
+
+import pytest
+
+from fairtopk.rerankers import RERANKERS
+
+DOCS = Path(__file__).parents[1] / "docs"
+SESSIONS = {
+    f"{page.name}-{number}": session
+    for page in sorted(DOCS.glob("*.md"))
+    for number, session in enumerate(re.findall(r"```pycon\n(.*?)```", page.read_text(), re.S))
+}
+
+
+def options_of(method: str) -> dict[str, str]:
+    """The options of a re-ranker in the table of docs/api.md, and what they are left out."""
+    family = "det-*" if method.startswith("det-") else method
+    row = rf"\| `{re.escape(family)}` \| `(\w+)` \| (.+?) \|"
+    return dict(re.findall(row, (DOCS / "api.md").read_text()))
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_session_prints_what_its_page_shows(name: str) -> None:
+    test = doctest.DocTestParser().get_doctest(SESSIONS[name], {}, name, name, 0)
+    assert test.examples
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test, out=said.append)
+    assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("method", RERANKERS)
+def test_the_options_of_a_reranker_are_in_their_table(method: str) -> None:
+    fields = RERANKERS[method].settings.model_fields
+    told = options_of(method)
+    assert list(told) == list(fields)
+    for name, field in fields.items():
+        if field.is_required():
+            assert told[name] == "must be given"
+        elif field.default is not None:
+            assert told[name].strip('`"') == str(field.default)
