@@ -35,7 +35,7 @@ from fairtopk.experiments.build import (
 )
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.lists import Lists, split
-from fairtopk.training import train_step
+from fairtopk.training import threads_of, train_step
 
 K, C_RELATIVE, WIDTH, DROPOUT, RATE = 50, 0.5, 64, 0.2, 4e-4
 BATCH, RATED, UNRATED = 256, 10, 300
@@ -153,7 +153,7 @@ def our_step(
         clock.start()
         batch = next(batches)
         clock.lap("draw")
-        with timed(clock, scorer, objective, optimizer):
+        with threads_of(scorer), timed(clock, scorer, objective, optimizer):
             train_step(scorer, objective, optimizer, batch)
 
     return step

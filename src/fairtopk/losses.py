@@ -76,7 +76,7 @@ class RankingLoss(nn.Module):
         ranking = self.objective.ranking
         if isinstance(ranking, NdcgSurrogate):
             known = ranking.u_qi
-            ranking.u_qi = PairAverage(gamma=known.gamma, start=float(known.value[0]))
+            ranking.u_qi = PairAverage(gamma=known.gamma, start=known.start)
 
     def forward(
         self,

@@ -6,6 +6,7 @@ step ends with the same bits as one that was never stopped.
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from fairtopk.batches import Batch, ListSampler
 from fairtopk.errors import InputError
 from fairtopk.estimators.objective import Objective
+from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.optimizers.lazy import LazyOptimizer, Reads
 
 Record = dict[str, Any]
@@ -98,6 +100,11 @@ def train_step(
     return value
 
 
+def threads_of(scorer: nn.Module) -> AbstractContextManager[None]:
+    """Return how threads are shared while `scorer` is trained: compiled loops take them all."""
+    return torch_on_one_thread() if getattr(scorer, "compiled", False) else nullcontext()
+
+
 class Trainer:
     """Trains a scorer through phases and keeps the epoch that validation prefers.
 
@@ -167,7 +174,8 @@ class Trainer:
         first = progress.step
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
             torch.manual_seed(key_of(self.seed, epoch, progress.step))  # for dropout
-            value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
+            with threads_of(self.scorer):
+                value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
             if math.isnan(value):
                 raise self._blow_up("the objective or its gradient")
             progress.step += 1

@@ -33,8 +33,9 @@ def test_exactly_the_k_plus_first_largest_score_also_among_ties(
     grades: list[list[int]], k: int
 ) -> None:
     scores, batch = lists([[float(grade) for grade in one] for one in grades])
-    cut = ExactThreshold(k)(scores, batch)
+    cut = ExactThreshold(k, through=True)(scores, batch)
     assert torch.equal(cut.lam, cut.exact)
+    assert cut.lam_slope is not None
     for row, one in enumerate(grades):
         falling = sorted(one, reverse=True)
         slope = cut.lam_slope[row]

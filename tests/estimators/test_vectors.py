@@ -12,7 +12,7 @@ from fairtopk.estimators.exposure import ExposureDisparity
 from fairtopk.estimators.listnet import ListNet
 from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.threshold import ExactThreshold, TrackedThreshold
-from fairtopk.functional.surrogates import select
+from fairtopk.functional.surrogates import select, select_slope
 from fairtopk.functional.threshold import threshold_curvature
 
 SCORES = torch.tensor([[2, 1, 0.5, 0, -1]], dtype=torch.float64)
@@ -79,7 +79,8 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
         torch.tensor([LAM], dtype=torch.float64),
         torch.tensor([2.0], dtype=torch.float64),
     )
-    psi, slope = select(SCORES, lam, beta)
+    psi = select(SCORES, lam, beta)
+    slope = select_slope(psi, beta)
     close(psi, [
         0.952659681739232, 0.7314310757814351, 0.5004738525794402, 0.2693142449352398,
         0.047511575000738146,

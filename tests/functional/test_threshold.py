@@ -53,13 +53,12 @@ def test_slope_and_curvature_are_derivatives_of_the_smooth_problem(
 def test_by_selection_and_by_sorting_the_threshold_is_one(
     slots: list[tuple[int, bool]], k: int
 ) -> None:
-    """Lists of one K are selected from; a second list with another K makes it a sort."""
+    """Whole slots are selected from; weights of 2 make it a sort, of twice K."""
     grades, mask = zip(*slots, strict=True)
     scores, weight = torch.tensor([grades]).double(), torch.tensor([mask]).double()
     alone, slot = topk_threshold(scores, weight, torch.tensor([float(k)]))
-    ks = torch.tensor([float(k), k + 1.0])
-    both, _ = topk_threshold(scores.expand(2, -1), weight.expand(2, -1), ks)
-    assert alone[0] == both[0]
+    twice, _ = topk_threshold(scores, 2 * weight, torch.tensor([2.0 * k]))
+    assert alone[0] == twice[0]
     kept = sorted((one for one, there in slots if there), reverse=True)
     assert alone[0] == (kept[k] if k < len(kept) else -math.inf)
     assert k >= len(kept) or (scores[0, slot] == alone and mask[slot])

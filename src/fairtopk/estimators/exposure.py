@@ -65,8 +65,9 @@ class ExposureDisparity(nn.Module):
         # Eq. 21, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
-        highest = scores.masked_fill(batch.weight == 0, -torch.inf).amax(-1, keepdim=True)
-        scaled = (scores - highest).masked_fill(batch.weight == 0, -torch.inf).exp()
+        held = torch.where(batch.weight > 0, scores, -torch.inf)
+        highest = held.amax(-1, keepdim=True)
+        scaled = (held - highest).exp()
         fresh = torch.einsum("qgl,ql->qg", of_group, selection.psi * scaled).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
         fresh = (share * scaled).sum(-1, keepdim=True).log() + highest

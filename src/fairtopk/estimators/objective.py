@@ -16,7 +16,7 @@ from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.rank_exposure import RankExposureDisparity
 from fairtopk.estimators.settings import ObjectiveSettings
 from fairtopk.estimators.threshold import Cut, ExactThreshold, TrackedThreshold
-from fairtopk.functional.surrogates import select
+from fairtopk.functional.surrogates import select, select_slope
 
 SMALLEST_SPREAD = 1e-6
 
@@ -126,12 +126,11 @@ class Objective(nn.Module):
         return torch.full_like(length, settings.c_relative or settings.c or 0.0)
 
     def _select(self, scores: Tensor, cut: Cut, sharpness: Tensor) -> Selection:
-        psi, slope = select(scores, cut.lam, sharpness)
+        psi = select(scores, cut.lam, sharpness)
         if self.settings.gradient == "frozen":
             return Selection(psi)
-        return Selection(
-            psi, slope, cut.lam_slope if self.settings.gradient == "full" else None
-        )
+        lam_slope = cut.lam_slope if self.settings.gradient == "full" else None
+        return Selection(psi, select_slope(psi, sharpness), lam_slope)
 
 
 def list_spread(scores: Tensor, mask: Tensor) -> Tensor:
@@ -152,7 +151,8 @@ def anchor_spread(scores: Tensor, mask: Tensor, spread: Tensor) -> Estimate:
 
 
 def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:
-    exact = ExactThreshold(k, of_catalogue=settings.k_of == "catalogue")
+    through = settings.gradient == "full"
+    exact = ExactThreshold(k, of_catalogue=settings.k_of == "catalogue", through=through)
     if settings.threshold == "exact":
         return exact
     return TrackedThreshold(

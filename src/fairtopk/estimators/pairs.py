@@ -36,7 +36,6 @@ class PairAverage(MovingAverage):
 
     def __init__(self, *, gamma: float, start: float = math.nan) -> None:
         super().__init__(FIRST_SIZE, gamma=gamma, start=start)
-        self.start = start
         self.n_taken = 0
         self.register_buffer("key", torch.full((FIRST_SIZE,), FREE))
 
@@ -50,6 +49,8 @@ class PairAverage(MovingAverage):
             item: Item numbers from 0, below 2^32, ``[Q, L]``.
             where: Which pairs need a row, ``[Q, L]``.
         """
+        if self.gamma == 1:
+            return torch.full_like(item, -1)
         wanted = ((query[:, None] << ITEM_BITS) + item)[where]
         found = find_rows(self.key, wanted)
         new = wanted[found < 0]

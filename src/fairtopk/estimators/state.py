@@ -18,7 +18,7 @@ class MovingAverage(nn.Module):
 
     Args:
         n_rows: Rows of the table.
-        gamma: Weight of a new value; 1 forgets the past.
+        gamma: Weight of a new value; 1 forgets the past, and needs no table.
         start: What a row holds before its first visit; NaN takes the first value whole.
     """
 
@@ -26,14 +26,16 @@ class MovingAverage(nn.Module):
 
     def __init__(self, n_rows: int, *, gamma: float, start: float = math.nan) -> None:
         super().__init__()
-        self.gamma = gamma
-        self.register_buffer("value", torch.full((n_rows,), start))
+        self.gamma, self.start = gamma, start
+        self.register_buffer("value", torch.full((n_rows if gamma < 1 else 0,), start))
 
     def update(self, rows: Tensor, fresh: Tensor, *, where: Tensor) -> Tensor:
         """Fold `fresh` into `rows` (no row twice) `where` True; return the new averages.
 
         Elsewhere nothing is remembered, and what is returned is `fresh`; there rows may be -1.
         """
+        if self.gamma == 1:
+            return fresh
         rows = rows.clamp(min=0)
         old = self.value[rows]
         current = torch.where(where & ~old.isnan(), self.blend(old, fresh), fresh)

@@ -23,12 +23,12 @@ class Cut(NamedTuple):
 
     Attributes:
         lam: The threshold, -inf where the whole list is the top, ``[Q]``.
-        lam_slope: d lambda / d h, ``[Q, L]``.
+        lam_slope: d lambda / d h, ``[Q, L]``; None where nobody asks.
         exact: The list's own (K+1)-th largest score, for the log, ``[Q]``.
     """
 
     lam: Tensor
-    lam_slope: Tensor
+    lam_slope: Tensor | None
     exact: Tensor
 
 
@@ -39,12 +39,13 @@ class ExactThreshold(nn.Module):
         k: Positions of the list that are its top.
         of_catalogue: Whether `k` counts positions of the whole list instead, so that the list
             at hand has L K / N_q of them.
+        through: Whether its slope in the scores is asked for.
     """
 
-    def __init__(self, k: float, *, of_catalogue: bool = False) -> None:
+    def __init__(self, k: float, *, of_catalogue: bool = False, through: bool = False) -> None:
         super().__init__()
         self.k = k
-        self.of_catalogue = of_catalogue
+        self.of_catalogue, self.through = of_catalogue, through
 
     def top_share(self, batch: Batch) -> Tensor:
         """Return K / n, n being the length that K counts positions of, ``[Q]``."""
@@ -57,8 +58,11 @@ class ExactThreshold(nn.Module):
         length = batch.length if self.of_catalogue else batch.mask.sum(-1)
         # In this order a sample that counts as uniform gives exactly K.
         lam, slot = topk_threshold(scores, weight, self.k * (weight.sum(-1) / length))
-        one_hot = torch.zeros_like(scores).scatter_(-1, slot[:, None], 1.0)
-        return Cut(lam, one_hot * lam.isfinite()[:, None], exact=lam)
+        lam_slope = None
+        if self.through:
+            lam_slope = torch.zeros_like(scores)
+            lam_slope.scatter_(-1, slot[:, None], lam.isfinite()[:, None].to(scores.dtype))
+        return Cut(lam, lam_slope, exact=lam)
 
 
 class TrackedThreshold(nn.Module):

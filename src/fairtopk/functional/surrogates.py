@@ -4,14 +4,17 @@ import torch
 from torch import Tensor
 
 
-def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> tuple[Tensor, Tensor]:
-    """Return psi(h - lambda) = sigmoid(beta (h - lambda)) and its derivative, ``[Q, L]`` each.
+def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> Tensor:
+    """Return psi(h - lambda) = sigmoid(beta (h - lambda)), ``[Q, L]``.
 
     Args:
         scores: Model scores, ``[Q, L]``.
         lam: Threshold of each list, ``[Q]``; -inf selects everything.
         sharpness: beta of each list, ``[Q]``.
     """
-    beta = sharpness[:, None]
-    psi = torch.sigmoid(beta * (scores - lam[:, None]))
-    return psi, beta * psi * (1 - psi)
+    return torch.sigmoid(sharpness[:, None] * (scores - lam[:, None]))
+
+
+def select_slope(psi: Tensor, sharpness: Tensor) -> Tensor:
+    """Return the derivative of psi with respect to h, given psi, ``[Q, L]``."""
+    return sharpness[:, None] * psi * (1 - psi)

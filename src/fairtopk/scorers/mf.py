@@ -40,9 +40,14 @@ class MatrixFactorization(nn.Module):
             nn.init.normal_(table.weight, std=0.01, generator=generator)
         nn.init.zeros_(self.bias.weight)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether scores come from compiled loops."""
+        return is_compiled(self.backend, self.user.weight)
+
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        if is_compiled(self.backend, self.user.weight):
+        if self.compiled:
             weights = product_weights(self.user.weight, self.item.weight)
             scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
             return scores + item_bias(self.bias.weight, batch.item)

@@ -62,9 +62,14 @@ class NeuMF(nn.Module):
             else:
                 nn.init.normal_(parameter, std=0.01, generator=generator)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether scores come from compiled loops."""
+        return is_compiled(self.backend, self.product_user.weight)
+
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        if is_compiled(self.backend, self.product_user.weight):
+        if self.compiled:
             dropout = self.dropout.p if self.dropout.training else 0.0
             sparse = self.product_user.sparse
             return pair_scores(
@@ -86,7 +91,7 @@ class NeuMF(nn.Module):
 
         Nothing is switched off, in training neither.
         """
-        if is_compiled(self.backend, self.product_user.weight) and not self.deeper:
+        if self.compiled and not self.deeper:
             return catalogue_scores(self._weights(), users)
         of_product, of_network = self._output()
         user: Tensor = self.product_user(users) * of_product
