@@ -21,7 +21,6 @@ from fairtopk.experiments.config import Config, DataConfig, MethodConfig, Traini
 from fairtopk.lists import Lists, split, split_random
 from fairtopk.optimizers.adam import LazyAdam
 from fairtopk.optimizers.momentum import LazyMomentum
-from fairtopk.scorers.compiled import is_compiled
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
 from fairtopk.training import Phase, key_of
@@ -49,7 +48,7 @@ def build_lists(config: DataConfig, *, seed: int) -> Lists:
 def build_scorer(config: Config, data: Interactions) -> nn.Module:
     """Return the model of a config, at its random start."""
     model, rows = config.model, max(data.n_users, data.n_items)
-    sparse = rows >= LAZY_ROWS and is_compiled(model.backend, torch.empty(0))
+    sparse = rows >= LAZY_ROWS
     generator = torch.Generator().manual_seed(key_of(config.seed, START))
     if model.name == "mf":
         return MatrixFactorization(

@@ -5,6 +5,7 @@ from torch import Tensor, nn
 
 from fairtopk.batches import Batch
 from fairtopk.scorers.compiled import is_compiled, item_bias, pair_scores
+from fairtopk.scorers.plain import lists_of, products
 from fairtopk.scorers.weights import product_weights
 
 
@@ -51,9 +52,9 @@ class MatrixFactorization(nn.Module):
             weights = product_weights(self.user.weight, self.item.weight)
             scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
             return scores + item_bias(self.bias.weight, batch.item)
-        users, items = self.user(batch.query), self.item(batch.item)
+        lists, (items,) = lists_of(batch.item, [self.item.weight], sparse=self.item.sparse)
         bias: Tensor = self.bias(batch.item)[..., 0]
-        return torch.einsum("qd,qld->ql", users, items) + bias
+        return products(lists, self.user(batch.query), items) + bias
 
     @torch.no_grad()
     def score_all(self, users: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fairtopk.batches import Batch
 from fairtopk.scorers.compiled import catalogue_scores, is_compiled, pair_scores
+from fairtopk.scorers.plain import plain_scores
 from fairtopk.scorers.weights import Weights
 
 
@@ -69,21 +70,14 @@ class NeuMF(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        if self.compiled:
-            dropout = self.dropout.p if self.dropout.training else 0.0
-            sparse = self.product_user.sparse
-            return pair_scores(
-                self._weights(), batch.query, batch.item, dropout=dropout, sparse=sparse
-            )
-        of_product, of_network = self._output()
-        user = self.product_user(batch.query) * of_product
-        scores = torch.einsum("qd,qld->ql", user, self.product_item(batch.item))
-        # Where lists repeat items, transforming the whole catalogue once is the cheaper way.
-        items = self.item_layer(self.network_item.weight)
-        active = self.user_layer(self.network_user(batch.query))[:, None, :]
-        active = (active + nn.functional.embedding(batch.item, items)).relu()
-        scores += self.dropout(self._deeper(active)) @ of_network
-        return scores
+        score = pair_scores if self.compiled else plain_scores
+        return score(
+            self._weights(),
+            batch.query,
+            batch.item,
+            dropout=self.dropout.p if self.dropout.training else 0.0,
+            sparse=self.product_user.sparse,
+        )
 
     @torch.no_grad()
     def score_all(self, users: Tensor) -> Tensor:
