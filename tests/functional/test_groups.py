@@ -3,20 +3,35 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.functional.groups import group_weights, pair_penalty
+from fairtopk.functional.groups import group_sums, pair_penalty, values_of_groups
 
 EXPOSURES = st.lists(st.floats(0, 1), min_size=2, max_size=5)
 
 
-def test_the_weights_of_a_group_add_up_to_one_and_unknown_slots_have_none() -> None:
+def test_sums_are_of_the_slots_of_a_group_and_unknown_slots_are_in_none() -> None:
     group = torch.tensor([[0, 1, 0, -1], [2, 2, -1, -1]])
-    weight = torch.tensor([[3.0, 2.0, 1.0, 5.0], [1.0, 0.0, 1.0, 1.0]]).double()
-    found = group_weights(group, weight, n_groups=3)
-    expected = [
-        [[0.75, 0, 0.25, 0], [0, 1, 0, 0], [0, 0, 0, 0]],
-        [[0, 0, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]],
-    ]
-    assert found.tolist() == expected
+    values = torch.tensor([[3.0, 2.0, 1.0, 5.0], [1.0, 0.0, 1.0, 1.0]]).double()
+    assert group_sums(values, group, n_groups=3).tolist() == [[4, 2, 0], [0, 0, 1]]
+
+
+def test_slots_get_what_a_table_has_for_their_group() -> None:
+    group = torch.tensor([[0, 1, 0, -1], [2, 2, -1, -1]])
+    table = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    assert values_of_groups(table, group).tolist() == [[1, 2, 1, 0], [6, 6, 0, 0]]
+
+
+@pytest.mark.parametrize("n_groups", [4, 20])
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.int64])
+def test_loops_and_torch_agree(dtype: torch.dtype, n_groups: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    group = torch.randint(-1, n_groups, (5, 30), generator=generator, dtype=dtype)
+    values = torch.randn(5, 30, generator=generator)
+    ours = group_sums(values, group, n_groups=n_groups)
+    back = values_of_groups(ours, group)
+    sums = torch.zeros(5, n_groups + 1).scatter_add_(1, group.long() % (n_groups + 1), values)
+    torch.testing.assert_close(ours, sums[:, :-1])
+    padded = torch.nn.functional.pad(ours, (0, 1))
+    torch.testing.assert_close(back, padded.gather(1, group.long() % (n_groups + 1)))
 
 
 @given(EXPOSURES, st.data())

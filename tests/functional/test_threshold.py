@@ -25,7 +25,8 @@ def drawn(seed: int) -> tuple[Tensor, Tensor]:
 def smooth(scores: Tensor, share: Tensor, lam: Tensor, top: float) -> Tensor:
     """G as Eq. 13 writes it."""
     tau_1, tau_2 = TAU["tau_1"], TAU["tau_2"]
-    soft = tau_1 * torch.nn.functional.softplus((scores - lam) / tau_1)
+    # As logaddexp, because torch's softplus is linear from 20 on.
+    soft = tau_1 * torch.logaddexp((scores - lam) / tau_1, scores.new_zeros(()))
     return top * lam + tau_2 / 2 * lam**2 + (share * soft).sum()
 
 

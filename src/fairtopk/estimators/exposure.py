@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fairtopk.batches import Batch
 from fairtopk.estimators.base import Disparity, Selection
 from fairtopk.estimators.state import LogMovingAverage
-from fairtopk.functional.groups import group_weights, pair_penalty, signed_gap
+from fairtopk.functional.groups import group_sums, pair_penalty, signed_gap, values_of_groups
 
 
 class ExposureDisparity(nn.Module):
@@ -53,14 +53,14 @@ class ExposureDisparity(nn.Module):
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
         """
-        of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
-        present = of_group.sum(-1) > 0
+        group, n_groups, length = batch.group, self.n_groups, batch.mask.sum(-1, keepdim=True)
+        size = group_sums(batch.weight, group, n_groups=n_groups)
+        present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         # A list with fewer than two groups has no disparity, and must not touch the averages.
         present &= (present.sum(-1) > 1)[:, None]
         some = present.any(-1)
         share = batch.weight * batch.mask
         share = share / share.sum(-1, keepdim=True)
-        length = batch.mask.sum(-1, keepdim=True)
 
         # Eq. 21, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
@@ -68,7 +68,9 @@ class ExposureDisparity(nn.Module):
         held = torch.where(batch.weight > 0, scores, -torch.inf)
         highest = held.amax(-1, keepdim=True)
         scaled = (held - highest).exp()
-        fresh = torch.einsum("qgl,ql->qg", of_group, selection.psi * scaled).log() + highest
+        weighted = batch.weight * scaled
+        total = group_sums(weighted * selection.psi, group, n_groups=n_groups)
+        fresh = (total / size).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
         fresh = (share * scaled).sum(-1, keepdim=True).log() + highest
         log_q = self.log_u_q.update(rows, fresh.expand(rows.shape), where=present)
@@ -80,13 +82,11 @@ class ExposureDisparity(nn.Module):
         # Eq. 22 at the new averages (the paper reads the old), for any number of groups.
         cost = cost / len(scores)
         pull = pull * cost[:, None] * (highest - log_q).exp().masked_fill(~present, 0)
-        toward = torch.einsum("qg,qgl->ql", pull, of_group) / length
-        grad = scaled * (
-            selection.psi * toward - share * (pull * exposure).sum(-1, keepdim=True)
-        )
+        toward = weighted * values_of_groups(pull / (size * length), group)
+        drift = (pull * exposure).sum(-1, keepdim=True)
         return Disparity(
             value=(penalty * cost).sum(),
-            grad=grad + selection.through(scaled * toward),
+            grad=selection.psi * toward - scaled * share * drift + selection.through(toward),
             gap=signed_gap(exposure, present),
             defined=some,
         )

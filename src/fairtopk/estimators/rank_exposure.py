@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairtopk.batches import Batch
 from fairtopk.estimators.base import Disparity, Selection
-from fairtopk.functional.groups import group_weights, pair_penalty, signed_gap
+from fairtopk.functional.groups import group_sums, pair_penalty, signed_gap, values_of_groups
 from fairtopk.functional.hinge import mean_squared_hinge
 from fairtopk.functional.ndcg import ndcg_slope, ndcg_term
 
@@ -33,8 +33,8 @@ class RankExposureDisparity(nn.Module):
         self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
     ) -> Disparity:
         """Return the weighted penalty; see `ExposureDisparity`."""
-        of_group = group_weights(batch.group, batch.weight, n_groups=self.n_groups)
-        present = of_group.sum(-1) > 0
+        size = group_sums(batch.weight, batch.group, n_groups=self.n_groups)
+        present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         present &= (present.sum(-1) > 1)[:, None]
         share = batch.weight * batch.mask
         share = share / share.sum(-1, keepdim=True)
@@ -48,11 +48,14 @@ class RankExposureDisparity(nn.Module):
         # without which an item above all others would have rank 0.
         fresh = mean_hinge.detach() + (share == 0) * self.margin**2 / length
         discount = -ndcg_term(fresh, torch.ones_like(fresh), length)
-        exposure = torch.einsum("qgl,ql->qg", of_group, selection.psi * discount)
+        weighted = batch.weight * selection.psi * discount
+        total = group_sums(weighted, batch.group, n_groups=self.n_groups)
+        exposure = total / size
         penalty, pull = pair_penalty(exposure, present)
 
         cost = cost / len(scores)
-        toward = torch.einsum("qg,qgl->ql", pull * cost[:, None], of_group)
+        pull = pull * cost[:, None] / size
+        toward = batch.weight * values_of_groups(pull, batch.group)
         upstream = -ndcg_slope(fresh, selection.psi * toward, length)
         (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
         grad = grad + selection.through(toward * discount)

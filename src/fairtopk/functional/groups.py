@@ -1,24 +1,43 @@
-"""Means over the groups of a list.
+"""Sums over the groups of a list, and the penalty on what they differ by.
 
-A group's mean is a weighted sum over its slots; the weights of each group that is present add
-up to 1. Labels are integers from 0; -1 is unknown and belongs to no group.
+Labels are integers from 0; -1 is unknown and belongs to no group.
 """
 
 import torch
 from torch import Tensor
 
+from fairtopk.kernels import groups as loops
 
-def group_weights(group: Tensor, weight: Tensor, *, n_groups: int) -> Tensor:
-    """Return the weight of each slot in each group's mean, ``[Q, G, L]``; zeros where absent.
+
+def group_sums(values: Tensor, group: Tensor, *, n_groups: int) -> Tensor:
+    """Return the sum of `values` over the slots of each group, ``[Q, G]``.
 
     Args:
+        values: Of each slot, ``[Q, L]``.
         group: Label of each slot, -1 for none, ``[Q, L]``.
-        weight: Weight of each slot, not negative, ``[Q, L]``.
         n_groups: Number of groups, G.
     """
-    labels = torch.arange(n_groups, device=group.device)[:, None]
-    inside = (group[:, None, :] == labels) * weight[:, None, :]
-    return inside / inside.sum(-1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny)
+    if values.device.type == "cpu":  # in a fifth of the time that torch takes
+        sums = values.new_zeros(len(values), n_groups)
+        loops.group_sums(values.contiguous().numpy(), group.numpy(), sums.numpy())
+        return sums
+    sums = values.new_zeros(len(values), n_groups + 1)
+    return sums.scatter_add_(1, group.long() % (n_groups + 1), values)[:, :-1]
+
+
+def values_of_groups(table: Tensor, group: Tensor) -> Tensor:
+    """Return for each slot what `table` has for its group, 0 for none, ``[Q, L]``.
+
+    Args:
+        table: A value for each group of each list, ``[Q, G]``.
+        group: Label of each slot, -1 for none, ``[Q, L]``.
+    """
+    if table.device.type == "cpu":
+        values = table.new_empty(group.shape)
+        loops.values_of_groups(table.contiguous().numpy(), group.numpy(), values.numpy())
+        return values
+    padded = torch.nn.functional.pad(table, (0, 1))
+    return padded.gather(1, group.long() % padded.shape[1])
 
 
 def signed_gap(exposure: Tensor, present: Tensor) -> Tensor:

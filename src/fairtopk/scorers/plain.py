@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, linear
 
+from fairtopk.kernels.memory import recycled
 from fairtopk.kernels.pairs import CERTAIN
 from fairtopk.scorers.compiled import draw_dropout
 from fairtopk.scorers.deeper import Layers
@@ -51,38 +53,6 @@ def plain_scores(
         lists, kept, hidden, items, output, *weights.deeper
     )
     return scores + products(lists, users, vectors)
-
-
-def products(lists: "ItemLists", users: Tensor, items: Tensor) -> Tensor:
-    """Return p_u · q_i of all pairs, ``[Q, L]``, with its gradient.
-
-    Args:
-        lists: The items of each user.
-        users: Vectors of the users, ``[Q, width]``.
-        items: Vectors of all items that `lists` has numbers of, ``[n_items, width]``.
-    """
-    scores: Tensor = _Products.apply(lists, users, items)  # type: ignore[no-untyped-call]
-    return scores
-
-
-def lists_of(
-    item: Tensor, tables: Sequence[Tensor], *, sparse: bool
-) -> tuple["ItemLists", list[Tensor]]:
-    """Return lists, and the tables that they have row numbers of.
-
-    Those are the tables given, or where lists have fewer slots than these have rows, the rows
-    that are in lists.
-
-    Args:
-        item: Item numbers, ``[Q, L]``.
-        tables: Of items, ``[n_items, width]``.
-        sparse: Whether the gradient of a part of a table is a sparse tensor.
-    """
-    taken = list(tables)
-    if item.numel() < len(taken[0]):
-        rows, item = item.unique(return_inverse=True)
-        taken = [embedding(rows, table, sparse=sparse) for table in taken]
-    return ItemLists(item, len(taken[0])), taken
 
 
 def draw_kept(
@@ -134,6 +104,38 @@ class ItemLists:
         item = self.item.reshape(-1)
         count = torch.bincount(item, minlength=self.n_items)
         return item.argsort(stable=True), count.cumsum(0) - count
+
+
+def lists_of(
+    item: Tensor, tables: Sequence[Tensor], *, sparse: bool
+) -> tuple[ItemLists, list[Tensor]]:
+    """Return lists, and the tables that they have row numbers of.
+
+    Those are the tables given, or where lists have fewer slots than these have rows, the rows
+    that are in lists.
+
+    Args:
+        item: Item numbers, ``[Q, L]``.
+        tables: Of items, ``[n_items, width]``.
+        sparse: Whether the gradient of a part of a table is a sparse tensor.
+    """
+    taken = list(tables)
+    if item.numel() < len(taken[0]):
+        rows, item = item.unique(return_inverse=True)  # type: ignore[no-untyped-call]
+        taken = [embedding(rows, table, sparse=sparse) for table in taken]
+    return ItemLists(item, len(taken[0])), taken
+
+
+def products(lists: ItemLists, users: Tensor, items: Tensor) -> Tensor:
+    """Return p_u · q_i of all pairs, ``[Q, L]``, with its gradient.
+
+    Args:
+        lists: The items of each user.
+        users: Vectors of the users, ``[Q, width]``.
+        items: Vectors of all items that `lists` has numbers of, ``[n_items, width]``.
+    """
+    scores: Tensor = _Products.apply(lists, users, items)  # type: ignore[no-untyped-call]
+    return scores
 
 
 class Network(NamedTuple):
@@ -190,24 +192,23 @@ class _Network(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lists: ItemLists, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)
-        ctx.lists = lists
+        ctx.lists, ctx.active = lists, []
         network = _network(tensors)
         scores = network.users.new_empty(lists.item.shape)
         for part in lists.parts(network.users.shape[1]):
-            last = network.active(lists, part)[-1]
-            scores[part] = (last @ network.output).view(scores[part].shape)
+            active = network.active(lists, part)
+            ctx.active.append(active)
+            scores[part] = (active[-1] @ network.output).view(scores[part].shape)
         return scores
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         lists, network = ctx.lists, _network(ctx.saved_tensors)
-        by_pair = grad.new_empty(*grad.shape, network.users.shape[1])
+        by_pair = _room_for((*grad.shape, network.users.shape[1]), grad)
         of_users = torch.empty_like(network.users)
         of_weights = [torch.zeros_like(one) for one in ctx.saved_tensors[3:]]
-        for part in lists.parts(network.users.shape[1]):
-            # Again, for to keep the activations of all pairs takes longer: KEEP ms.
-            active = network.active(lists, part)
+        for part, active in zip(lists.parts(of_users.shape[1]), ctx.active, strict=True):
             sums = _gradients(network, active, grad[part].reshape(-1), by_pair[part])
             for total, one in zip(of_weights, sums, strict=True):
                 total += one
@@ -215,6 +216,14 @@ class _Network(torch.autograd.Function):
         order, offsets = lists.by_item
         of_items = embedding_bag(order, by_pair.flatten(0, 1), offsets, mode="sum")
         return None, None, of_users, of_items, *of_weights
+
+
+def _room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return a tensor with whatever content; on the CPU fresh memory would cost 5 ms."""
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    size = torch.Size(shape).numel() * like.element_size()
+    return torch.from_numpy(recycled((size,), np.uint8)).view(like.dtype).view(shape)
 
 
 def _network(tensors: Sequence[Tensor]) -> Network:
@@ -231,15 +240,15 @@ def _gradients(
 
     Args:
         network: All of it.
-        active: Activations of some pairs; used up.
+        active: Activations of some pairs.
         slope: Gradient of their scores, ``[n]``.
         first: Filled with the gradient of the first layer before its relu, ``[q, L, units]``.
     """
     of_output, of_layers = slope @ active[-1], []
     grad = torch.outer(slope, network.output)
-    for (weight, _), below in zip(reversed(network.layers), reversed(active[:-1]), strict=True):
-        grad.mul_(active.pop().sign_())  # 1 for units that are on, else 0
-        of_layers += [grad.sum(0), grad.T @ below]
-        grad = grad @ weight
-    torch.mul(grad, active.pop().sign_(), out=first.view(grad.shape))
+    for place in reversed(range(len(network.layers))):
+        grad *= active[place + 1].sign()  # 1 for units that are on, else 0
+        of_layers += [grad.sum(0), grad.T @ active[place]]
+        grad = grad @ network.layers[place][0]
+    torch.mul(grad, active[0].sign(), out=first.view(grad.shape))
     return [of_output, *reversed(of_layers)]
