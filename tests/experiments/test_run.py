@@ -222,17 +222,24 @@ def biased() -> Lists:
 
 
 @pytest.mark.parametrize(
-    ("method", "weight"), [("deltr", 10.0), ("ng-de", 1.0), ("so-red", 1.0), ("kso-red", 1.0)]
+    ("method", "weight"),
+    [
+        ({"name": "deltr"}, 10.0),
+        ({"name": "ng-de"}, 1.0),
+        ({"name": "so-red"}, 1.0),
+        ({"name": "kso-red"}, 1.0),
+        ({"name": "kso-red", "exposure": "rank", "anchor": 1.0}, 50.0),
+    ],
 )
 def test_on_biased_data_a_penalty_ends_fairer_than_none(
-    biased: Lists, tmp_path: Path, method: str, weight: float
+    biased: Lists, tmp_path: Path, method: dict[str, Any], weight: float
 ) -> None:
     """Fairer by score and by rank, and still a ranking."""
     found = {}
     for c in (0.0, weight):
         settings = config(
             model={"width": 16, "hidden": [16]},
-            method={"name": method, "k": 20, "c_relative": c},
+            method={**method, "k": 20, "c_relative": c, "preset": "default"},
             training={
                 "warmup_epochs": 5, "epochs": 8, "batch_size": 64, "rate": 3e-3,
                 "warmup_rate": 3e-3, "lists": {"rated": 10, "unrated": 100},

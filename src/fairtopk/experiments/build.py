@@ -96,7 +96,7 @@ def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]
 
     wanted = training.restart_last_layer
     if wanted is None:
-        wanted = is_penalised(config.method)
+        wanted = is_penalised(config.method) and config.method.exposure == "softmax"
 
     def restart() -> None:
         if wanted and training.warmup_epochs:

@@ -125,8 +125,10 @@ class TrainingConfig(Section):
 
     warmup_epochs: NonNegativeInt = 20  # of list-wise cross-entropy
     warmup_rate: PositiveFloat = 1e-3
-    # Draw the output layer anew after the warm-up. None: where there is a penalty, which would
-    # otherwise first have to flatten the scores that the warm-up spread out.
+    # Draw the output layer anew after the warm-up. None: where there is a penalty on softmax
+    # exposure, which would otherwise first have to flatten the scores that the warm-up spread
+    # out. Exposure by rank has nothing to flatten, and the anchor beside it would spread the
+    # scores of a random layer before they mean anything (NDCG@50 of 0.07 on MovieLens 1M).
     restart_last_layer: bool | None = None
     epochs: NonNegativeInt = 120
     rate: PositiveFloat = 4e-4
