@@ -16,6 +16,7 @@ test: $(READY)
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
 	$(BIN)/pytest tests/estimators/test_libauc.py tests/reranking/test_peers.py
+	$(BIN)/python benchmarks/libauc_loss.py
 
 # The whole gate: what runs before every merge.
 check: lint types layers test

@@ -76,7 +76,8 @@ def plain_step(part: Objective, data: Drawn, *, n_items: int = N_ITEMS) -> Estim
         data.mask,
         ideal_k=part.settings.ks[-1] if part.method.selects else None,
     )
-    return part(data.scores, batch._replace(pair=data.query[:, None] * n_items + data.item))
+    pair = (data.query[:, None] * n_items + data.item)[:, : batch.pair.shape[1]]
+    return part(data.scores, batch._replace(pair=pair))
 
 
 def same(one: Estimate, other: Estimate) -> None:

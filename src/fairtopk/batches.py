@@ -168,7 +168,9 @@ def list_batch(
     item: Tensor | None = None,
     ideal_k: int | None = None,
 ) -> Batch:
-    """Return lists that stand for themselves as a batch; any slot may be relevant.
+    """Return lists that stand for themselves as a batch.
+
+    Any slot may be relevant, but what follows the last that is costs less.
 
     Args:
         query: Query numbers, ``[Q]``.
@@ -179,17 +181,19 @@ def list_batch(
         ideal_k: Where the ideal DCG is cut; None is nowhere.
     """
     relevance = relevance.masked_fill(~mask, 0)
+    relevant = relevance > 0
+    n_rows = int(relevant.any(0).nonzero().max()) + 1 if relevant.any() else 0
     return Batch(
         query=query,
         item=item if item is not None else torch.zeros_like(group),
         relevance=relevance,
         group=group.masked_fill(~mask, -1),
         mask=mask,
-        pair=torch.full(relevance.shape, -1, device=relevance.device),
+        pair=torch.full((len(relevance), n_rows), -1, device=relevance.device),
         weight=mask.to(relevance.dtype),
         length=mask.sum(-1),
-        n_relevant=(relevance > 0).sum(-1),
-        ideal_dcg=list_ideal_dcg(relevance, mask, ideal_k),
+        n_relevant=relevant.sum(-1),
+        ideal_dcg=list_ideal_dcg(relevance[:, :n_rows], mask[:, :n_rows], ideal_k),
     )
 
 

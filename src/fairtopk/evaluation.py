@@ -47,9 +47,7 @@ def sampled_blocks(part: HeldOut, *, unrated: int, seed: int) -> list[Batch]:
     def block(start: int) -> Batch:
         users = part.user[start : start + BLOCK]
         lists = part.sampled_of(users, unrated=unrated, seed=seed)
-        batch = candidate_batch(lists, part.data.group)
-        # Rows of pairs are for losses alone, and would be a third of what is held.
-        return batch._replace(pair=batch.pair[:, :0].clone())
+        return candidate_batch(lists, part.data.group)
 
     return run_all([partial(block, start) for start in range(0, len(part.user), BLOCK)])
 

