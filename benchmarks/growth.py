@@ -22,7 +22,7 @@ from fairtopk.experiments.build import build_phases, build_scorer
 from fairtopk.experiments.config import check_config
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.training import Phase, train_step
+from fairtopk.training import Phase, threads_of, train_step
 
 RATINGS_PER_USER = 24
 
@@ -112,7 +112,8 @@ def step_seconds(lists: Lists, sizes: Sizes, optimizer: str, repeats: int) -> li
         users = rng.choice(sizes.users, sizes.batch, replace=False)
         start = time.perf_counter()
         batch = phase.sampler.draw(users, epoch=repeat)
-        train_step(scorer, phase.objective, phase.optimizer, batch)
+        with threads_of(scorer):
+            train_step(scorer, phase.objective, phase.optimizer, batch)
         seconds.append(time.perf_counter() - start)
         if repeat == 0:
             age(phase, sizes)

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from fairtopk.kernels.threads import run_all
+from fairtopk.kernels.threads import run_all, torch_on_one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -56,3 +56,15 @@ def test_the_error_of_a_piece_reaches_the_caller(threads: int) -> None:
     torch.set_num_threads(threads)
     with pytest.raises(ZeroDivisionError):
         run_all([partial(divmod, 1, 0), partial(divmod, 1, 1)])
+
+
+def test_torch_can_lend_its_threads_and_gets_them_back() -> None:
+    torch.set_num_threads(2)
+    together = threading.Barrier(2, timeout=10)
+    with torch_on_one_thread(), torch_on_one_thread():
+        assert torch.get_num_threads() == 1
+        run_all([together.wait, together.wait])  # at the same time all the same
+    assert torch.get_num_threads() == 2
+    with pytest.raises(ZeroDivisionError), torch_on_one_thread():
+        run_all([partial(divmod, 1, 0)])
+    assert torch.get_num_threads() == 2
