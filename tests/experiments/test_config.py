@@ -204,3 +204,15 @@ def test_the_page_of_the_config_has_every_key_with_its_default() -> None:
     kept.remove(("name", '"k-song"'))
     told.remove(("name", "\u2013"))
     assert told == sorted(kept + unset)
+
+
+@pytest.mark.parametrize("condition", ["below", "at_least", "equals"])
+@pytest.mark.parametrize("number", [1990, 1990.0, 0.5])
+def test_a_number_of_a_group_rule_comes_back_as_the_same_rule(
+    condition: str, number: float, tmp_path: Path
+) -> None:
+    data = {"source": "csv", "path": "a.csv", "groups": {"column": "year", condition: number}}
+    config = check_config({"data": data, "method": {"name": "k-song"}}, "here")
+    (tmp_path / "again.toml").write_text(dump_config(config))
+    again = load_config(tmp_path / "again.toml")
+    assert repr(again.data.groups) == repr(config.data.groups)

@@ -5,8 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.optim import Adam
 
 from fairtopk.batches import Batch, list_batch
+from fairtopk.optimizers.adam import LazyAdam
 from fairtopk.scorers import plain
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
@@ -47,7 +49,7 @@ def mf(n_users: int, n_items: int, **options: Any) -> MatrixFactorization:
 
 def random_batch(n_users: int, n_items: int, shape: tuple[int, int]) -> Batch:
     """Lists that may repeat users and items."""
-    generator = torch.Generator().manual_seed(n_items)
+    generator = torch.Generator().manual_seed(n_items + sum(shape))
     query = torch.randint(n_users, shape[:1], generator=generator)
     item = torch.randint(n_items, shape, generator=generator, dtype=torch.int32)
     group, mask = torch.zeros(shape, dtype=torch.int32), torch.ones(shape, dtype=torch.bool)
@@ -192,6 +194,22 @@ def test_a_weight_that_changes_before_the_backward_pass_is_noticed() -> None:
             table.weight += 1
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             scores.sum().backward()
+
+
+@pytest.mark.parametrize("n_items", [20, 400])
+def test_lazy_adam_takes_the_steps_of_adam(n_items: int) -> None:
+    lazy, dense = neumf(30, n_items, sparse=True, dropout=0.2), neumf(30, n_items, dropout=0.2)
+    optimizer, plain_optimizer = LazyAdam(lazy.parameters()), Adam(dense.parameters())
+    for number in range(8):
+        batch = random_batch(30, n_items, (4, 10 + number))
+        optimizer.catch_up(lazy.rows_read(batch))
+        for model in (lazy, dense):
+            torch.manual_seed(number)
+            gradients(model, model(batch))
+        optimizer.step()
+        plain_optimizer.step()
+    optimizer.settle()
+    torch.testing.assert_close(lazy.state_dict(), dense.state_dict(), rtol=0, atol=1e-9)
 
 
 def test_numbers_of_less_precision_are_scored_too() -> None:

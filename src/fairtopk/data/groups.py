@@ -43,9 +43,9 @@ class GroupRule:
 
     column: str
     contains: str | None = None
-    equals: str | float | bool | None = None
-    below: float | None = None
-    at_least: float | None = None
+    equals: str | int | float | bool | None = None
+    below: int | float | None = None
+    at_least: int | float | None = None
     separator: str = "|"
 
     def __post_init__(self) -> None:
@@ -56,6 +56,9 @@ class GroupRule:
             kinds, words = RULE_TYPES[name]
             if value is not None and (type(value) not in kinds):
                 raise InputError(f"{name} of a group rule must be {words}, got {value!r}")
+            if isinstance(value, float) and value.is_integer():
+                # So that 1990 and 1990.0 are one rule, with one name.
+                object.__setattr__(self, name, int(value))
 
     @classmethod
     def from_mapping(cls, rule: Mapping[str, Any]) -> "GroupRule":
