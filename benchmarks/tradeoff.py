@@ -5,7 +5,7 @@ Usage: python benchmarks/tradeoff.py --data ml-1m.zip --out DIR [--groups horror
 Lists of 5 + 300, K = 50 in training. Each method's C is chosen on validation: the smallest gap
 of Eq. 9 at K = 50 among those that lose at most 1.5 % of the colour-blind NDCG@50, means over
 seeds (the colour-blind epoch is itself the best of 120 on validation, so that it looks better
-there than on test). Test is looked at once, for the C chosen. Finished runs are not repeated.
+there than on test). Finished runs are not repeated.
 """
 
 import argparse

@@ -493,3 +493,17 @@ def test_ids_in_a_series_are_taken_whatever_its_labels() -> None:
     query = pd.Series(data.query.numpy(), index=[12, 10, 13, 11])
     same(step(loss, data._replace(query=query)), step(other, data))
     unchanged(loss, saved(other))
+
+
+@pytest.mark.parametrize("gamma_0", [0.3, 1.0])
+def test_a_loss_loads_what_it_saved(gamma_0: float) -> None:
+    def made() -> RankingLoss:
+        return KSong(k=2, n_queries=3, gamma_0=gamma_0)
+
+    scores, relevance = torch.tensor([[0.1, 0.7, 0.3]]), torch.tensor([[1, 0, 2]])
+    query, item = torch.tensor([1]), torch.tensor([[5, 6, 7]])
+    loss, other = made(), made()
+    loss(scores, relevance, query=query, item=item)
+    other.load_state_dict(loss.state_dict())
+    again = (one(scores + 1, relevance, query=query, item=item) for one in (loss, other))
+    assert torch.equal(*again)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from fairtopk import losses, metrics
+    from fairtopk import losses, metrics, statistics
     from fairtopk.batches import Batch, ListSampler, ListSizes
     from fairtopk.data.features import Features
     from fairtopk.data.groups import GroupRule, Groups, groups_from
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fairtopk.data.load import load
     from fairtopk.data.synthetic import SyntheticShape, make_synthetic
     from fairtopk.errors import InputError
+    from fairtopk.experiments.comparing import compare
     from fairtopk.feature_lists import split_queries
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
     from fairtopk.rerankers import rerank
@@ -33,6 +34,7 @@ _HOMES = {
     "ListSizes": "fairtopk.batches",
     "Lists": "fairtopk.lists",
     "SyntheticShape": "fairtopk.data.synthetic",
+    "compare": "fairtopk.experiments.comparing",
     "groups_from": "fairtopk.data.groups",
     "load": "fairtopk.data.load",
     "load_split": "fairtopk.lists",
@@ -55,6 +57,7 @@ __all__ = [
     "ListSizes",
     "Lists",
     "SyntheticShape",
+    "compare",
     "groups_from",
     "load",
     "load_split",
@@ -66,10 +69,11 @@ __all__ = [
     "split",
     "split_queries",
     "split_random",
+    "statistics",
 ]
 
 
-_ROOMS = ("losses", "metrics")
+_ROOMS = ("losses", "metrics", "statistics")
 
 
 def __getattr__(name: str) -> Any:

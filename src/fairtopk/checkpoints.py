@@ -18,7 +18,7 @@ from fairtopk.errors import InputError
 
 MODEL, STATE = "model.safetensors", "state.safetensors"
 BEFORE = "before-"  # how the pair before the last is called
-FORMAT = "fairtopk checkpoint 2"
+FORMAT = "fairtopk checkpoint 3"
 
 
 class Saved(NamedTuple):

@@ -14,8 +14,6 @@ from fairtopk.metrics.inputs import checked_choice, checked_whole, tensor_of
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:
     """Return the settings of a preset, changed by those given to the loss of that name."""
     values = {**PRESETS[checked_choice("preset", preset, PRESETS)], **given}
-    if isinstance(given.get("k"), bool):  # which pydantic takes for a number
-        raise _wrong_k(loss, given["k"])
     try:
         return ObjectiveSettings.model_validate(values)
     except ValidationError as error:

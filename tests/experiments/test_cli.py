@@ -17,6 +17,8 @@ import pytest
 import fairtopk
 from fairtopk.data.known import KNOWN
 from fairtopk.experiments.cli import main
+from fairtopk.experiments.config import load_config
+from fairtopk.experiments.run import train_run
 
 CSV = "userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n2,2,3,3\n"
 FILMS = "movieId,title,genres\n1,A (1980),Horror\n2,B (1999),War\n"
@@ -293,6 +295,15 @@ def test_train_and_evaluate_show_who_is_favoured_and_keep_every_result(
     assert run("evaluate", out, "--k", "2", "--out", tmp_path / "mine.json").code == 0
     kept = {path.name for path in out.glob("metrics-*.json")}
     assert kept == {"metrics-sampled-test-k2.json", "metrics-full-test-k2-3.json"}
+    beside = {path.name for path in out.glob("per_query*")}
+    assert beside == {
+        "per_query.safetensors",
+        "per_query-sampled-test-k2.safetensors",
+        "per_query-full-test-k2-3.safetensors",
+    }
+    assert (tmp_path / "per_query-mine.safetensors").is_file()
+    compared = fairtopk.compare(out / "metrics-sampled-test-k2.json", tmp_path / "mine.json")
+    assert all(found.p == 1 for found in compared.metrics.values())
     assert json.loads((tmp_path / "mine.json").read_text())["finished"]
     (out / "metrics.json").unlink()
     assert "is not finished" in run("evaluate", out, "--k", "2").stdout
@@ -311,3 +322,18 @@ def test_a_path_that_is_something_else_is_named(
     ended = run(*(word.format(tmp=tmp_path) for word in words))
     assert ended.code == 2
     assert ended.stderr.startswith(f"fairtopk: {said.format(tmp=tmp_path)}")
+
+
+def test_evaluate_overwrites_no_file_and_names_its_options(
+    run: Run, quick: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    with pytest.warns(UserWarning, match="as published"):
+        train_run(load_config(quick), out)
+    before = (out / "metrics.json").read_text()
+    assert "metrics.json exists" in run("evaluate", out, "--out", out / "metrics.json").stderr
+    assert (out / "metrics.json").read_text() == before
+    assert "--k takes whole numbers such as" in run("evaluate", out, "--k", "2,x").stderr
+    (out / "metrics.json").write_text("{")
+    ended = run("train", out / "config.toml", "--out", out, "--resume")
+    assert (ended.code, "metrics.json is damaged" in ended.stderr) == (2, True)

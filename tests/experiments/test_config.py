@@ -116,6 +116,7 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ("method.k=[]", "method.k must not be empty, got []"),
         ("method.k=[3, 0]", "method.k must be greater than 0, got 0"),
         ("method.k=1.5", "method.k must be a whole number, got 1.5"),
+        ("method.k=true", "method.k must be a whole number, got True"),
         ("method.c=inf", "method.c must be a finite number, got inf"),
         ("method.gamma_u=1.5", "method.gamma_u must be less than or equal to 1, got 1.5"),
         ("method=3", "method must be a table, got 3"),

@@ -64,7 +64,7 @@ def test_a_run_folder_holds_what_was_run_and_what_came_out(
     result = train_run(config(), tmp_path / "run", lists=lists)
     names = sorted(file.name for file in (tmp_path / "run").iterdir())
     assert {"config.toml", "log.jsonl", "metrics.json", "model.safetensors", "provenance.json",
-            "state.safetensors"} <= set(names)  # fmt: skip
+            "per_query.safetensors", "state.safetensors"} <= set(names)  # fmt: skip
     assert json.loads((tmp_path / "run" / "metrics.json").read_text()) == result
     assert set(result["metrics"]["ndcg@10"]) == {"mean", "ci95", "n", "undefined"}
     assert result["metrics"]["ndcg@10"]["n"] == 1_000
@@ -77,6 +77,28 @@ def test_a_run_folder_holds_what_was_run_and_what_came_out(
     provenance = json.loads((tmp_path / "run" / "provenance.json").read_text())
     assert provenance["data"]["sha256"] == lists.data.checksum
     assert str(tmp_path) not in (tmp_path / "run" / "provenance.json").read_text()
+
+
+def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> None:
+    result = train_run(config(training={"epochs": 0}), tmp_path / "run", lists=lists)
+    kept = load_tensors(tmp_path / "run" / "per_query.safetensors")
+    users = kept.tensors.pop("user")
+    assert users.tolist() == lists.test.user.tolist()
+    assert list(kept.tensors) == sorted(result["metrics"])
+    for name, values in kept.tensors.items():
+        assert (values.dtype, values.shape) == (torch.float32, users.shape)
+        assert values.double().nanmean().item() == pytest.approx(
+            result["metrics"][name]["mean"]
+        )
+    assert kept.about == {
+        "data": lists.data.name, "checksum": lists.data.checksum, "split": lists.rule,
+        "part": "test", "protocol": "sampled", "unrated": 100, "seed": 0,
+        "metrics": list(result["metrics"]),
+    }  # fmt: skip
+    full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
+    assert set(full.queries.tensors) == {*full.result["metrics"], "user"}
+    assert full.queries.about["part"] == "validation"
+    assert full.queries.about["unrated"] is full.queries.about["seed"] is None
 
 
 def test_one_seed_gives_the_same_bits_and_another_seed_others(
@@ -202,9 +224,10 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
 
 def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) -> None:
     result = train_run(config(), tmp_path / "run", lists=lists)
-    again = evaluate_run(tmp_path / "run", {})
+    again = evaluate_run(tmp_path / "run", {}).result
     assert again["metrics"] == result["metrics"]
-    full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
+    changes = {"protocol": "full", "k": [5]}
+    full = evaluate_run(tmp_path / "run", changes, part="validation").result
     assert (full["protocol"], full["part"]) == ("full", "validation")
     assert full["metrics"]["ndcg@5"]["mean"] < result["metrics"]["ndcg@10"]["mean"]
     with pytest.raises(ft.InputError, match=r"evaluation\.protocol"):

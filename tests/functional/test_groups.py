@@ -34,6 +34,13 @@ def test_loops_and_torch_agree(dtype: torch.dtype, n_groups: int) -> None:
     torch.testing.assert_close(back, padded.gather(1, group.long() % (n_groups + 1)))
 
 
+@pytest.mark.parametrize("n_groups", [2, 9])
+def test_a_label_beyond_the_groups_is_in_none(n_groups: int) -> None:
+    group, values = torch.tensor([[0, n_groups, 500]]), torch.ones(1, 3)
+    assert group_sums(values, group, n_groups=n_groups).sum() == 1
+    assert values_of_groups(torch.ones(1, n_groups), group).tolist() == [[1, 0, 0]]
+
+
 @given(EXPOSURES, st.data())
 def test_the_penalty_is_the_sum_over_pairs_present_and_its_slope_the_derivative(
     values: list[float], data: st.DataObject

@@ -37,7 +37,7 @@ class PairAverage(MovingAverage):
     def __init__(self, *, gamma: float, start: float = math.nan) -> None:
         super().__init__(FIRST_SIZE, gamma=gamma, start=start)
         self.n_taken = 0
-        self.register_buffer("key", torch.full((FIRST_SIZE,), FREE))
+        self.register_buffer("key", torch.full((len(self.value),), FREE))
 
     def rows(self, query: Tensor, item: Tensor, *, where: Tensor) -> Tensor:
         """Return the row of each pair, -1 where it has none, ``[Q, L]``.

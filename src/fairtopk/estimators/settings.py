@@ -7,18 +7,19 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
 UnitInterval = Annotated[float, Field(gt=0, le=1)]
-Ks = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+# Strict, for true would be a 1.
+K = Annotated[int, Field(gt=0, strict=True)]
+Ks = Annotated[tuple[K, ...], Field(min_length=1)]
 
 
 class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     """What an objective needs to know beside the method's name."""
 
-    k: PositiveInt | Ks = 50  # K: positions of the top; several: penalties averaged
+    k: K | Ks = 50  # K: positions of the top; several: penalties averaged
     k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
     # C / n^2, which carries over between lengths; with exposure by rank, C as it is.

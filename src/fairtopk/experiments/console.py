@@ -44,9 +44,9 @@ def run(app: typer.Typer) -> None:
     except TyperException as error:
         _end(error.format_message(), 2, debug=debug)
     except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        place = f"cannot use {error.filename}: " if error.filename else ""
-        _end(f"{place}{what}; check the path and its permissions", 2, debug=debug)
+        place = error.filename2 or error.filename  # a file is written under another name first
+        what = error.strerror.lower() if error.strerror else str(error)
+        _end(f"cannot use {place}: {what}" if place else what, 2, debug=debug)
     except Exception as error:
         kind = type(error).__name__
         _end(f"internal error ({kind}: {error}); --debug shows where", 1, debug=debug)

@@ -2,22 +2,29 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from fairtopk.checkpoints import MODEL, load_tensors
+from fairtopk.checkpoints import MODEL, Saved, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
 from fairtopk.experiments.build import build_lists, build_scorer
 from fairtopk.experiments.config import Config, check_config, load_config
-from fairtopk.experiments.result import CONFIG, METRICS, summary
+from fairtopk.experiments.result import CONFIG, METRICS, per_query, summary
 from fairtopk.lists import Lists
+
+
+class Measured(NamedTuple):
+    """What a metrics file says of a run, and the values of each query, to be kept beside it."""
+
+    result: dict[str, Any]
+    queries: Saved
 
 
 def evaluate_run(
     out: Path, changes: Mapping[str, Any], *, part: str = "test", data: Path | None = None
-) -> dict[str, Any]:
+) -> Measured:
     """Return the metrics of a trained run on `part`, its evaluation settings changed.
 
     Args:
@@ -33,13 +40,16 @@ def evaluate_run(
     values = load_config(out / CONFIG).model_dump()
     values["evaluation"] |= changes
     if data is not None:
+        if values["data"]["path"] is None:
+            raise InputError(f"the data of {out} is not from a file; leave out its new place")
         values["data"]["path"] = str(data)
     config = check_config(values, "evaluation")
     lists = build_lists(config.data, seed=config.seed)
     scorer = load_model(out, lists, config)
     values = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
-    return {**summary(config, lists, values, part=part), "finished": finished}
+    result = {**summary(config, lists, values, part=part), "finished": finished}
+    return Measured(result, per_query(config, lists, values, part=part))
 
 
 def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:

@@ -3,22 +3,28 @@
 Data is named by name and checksum, never by path.
 """
 
+import json
 import math
 import platform
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fairtopk import __version__
+from fairtopk.checkpoints import Saved, save_tensors
+from fairtopk.data.files import write_text
 from fairtopk.estimators.methods import METHODS
 from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
 from fairtopk.metrics.intervals import Mean, means_with_intervals
 
 CONFIG, METRICS = "config.toml", "metrics.json"
+PER_QUERY = "per_query.safetensors"
+USER = "user"  # the numbers of the users, beside the metrics of each
 
 
 def summary(
@@ -42,6 +48,40 @@ def summary(
             name: _cell(mean) for name, mean in means_with_intervals(values, seed=0).items()
         },
     }
+
+
+def per_query(config: Config, lists: Lists, values: dict[str, Tensor], *, part: str) -> Saved:
+    """Return per-query values as a file holds them, with what tells whose lists they are of."""
+    evaluation = config.evaluation
+    sampled = evaluation.protocol == "sampled"
+    about = {
+        "data": lists.data.name,
+        "checksum": lists.data.checksum,
+        "split": lists.rule,
+        "part": part,
+        "protocol": evaluation.protocol,
+        "unrated": evaluation.unrated if sampled else None,
+        "seed": config.seed if sampled else None,
+        "metrics": list(values),  # in their order, which safetensors does not keep
+    }
+    users = torch.from_numpy(getattr(lists, part).user)
+    return Saved({name: value.float() for name, value in values.items()} | {USER: users}, about)
+
+
+def write_result(path: Path, result: dict[str, Any], queries: Saved) -> None:
+    """Write a metrics file, and before it the values of each query, to a file beside it."""
+    save_tensors(per_query_path(path), *queries)
+    write_text(path, json.dumps(result, indent=2) + "\n")
+
+
+def per_query_path(metrics: Path) -> Path:
+    """Return where the values of each query are that belong to a metrics file.
+
+    They are in ``per_query.safetensors`` for ``metrics.json``, in ``per_query-x.safetensors``
+    for ``metrics-x.json`` or ``x.json``.
+    """
+    name = metrics.stem.removeprefix("metrics").removeprefix("-")
+    return metrics.with_name(f"per_query-{name}.safetensors" if name else PER_QUERY)
 
 
 def provenance(config: Config, lists: Lists) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """One training run and its folder.
 
 `config.toml` (what was run, complete), `log.jsonl` (a line per epoch), `model.safetensors` and
-`state.safetensors` (the checkpoint), `metrics.json` and `provenance.json` (the result). Files
-appear by atomic rename; a run that was killed goes on to the same bits.
+`state.safetensors` (the checkpoint), `metrics.json`, `per_query.safetensors` and
+`provenance.json` (the result). Files appear by atomic rename; a run that was killed goes on to
+the same bits.
 """
 
 import json
@@ -40,7 +41,15 @@ from fairtopk.experiments.build import (
 from fairtopk.experiments.choosing import chooser
 from fairtopk.experiments.config import Config, dump_config, load_config
 from fairtopk.experiments.measuring import measure
-from fairtopk.experiments.result import CONFIG, METRICS, jsonable, provenance, summary
+from fairtopk.experiments.result import (
+    CONFIG,
+    METRICS,
+    jsonable,
+    per_query,
+    provenance,
+    summary,
+    write_result,
+)
 from fairtopk.experiments.stopping import finishing_steps
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
@@ -71,8 +80,7 @@ def train_run(
     if resume:
         config = _resumed_config(config, out)
         if (out / METRICS).exists():
-            found: dict[str, Any] = json.loads((out / METRICS).read_text(encoding="utf-8"))
-            return found
+            return _finished(out)
     elif out.exists() and any(out.iterdir()):
         raise InputError(
             f"{out} exists and is not empty; go on with --resume, or choose another"
@@ -176,8 +184,19 @@ def _finish(
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     write_text(out / PROVENANCE, json.dumps(provenance(config, lists), indent=2) + "\n")
-    write_text(out / METRICS, json.dumps(result, indent=2) + "\n")
+    write_result(out / METRICS, result, per_query(config, lists, values, part="test"))
     return result
+
+
+def _finished(out: Path) -> dict[str, Any]:
+    """Return what a finished run left in its metrics file."""
+    try:
+        found: dict[str, Any] = json.loads((out / METRICS).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(
+            f"{out / METRICS} is damaged; remove it, and --resume measures again"
+        ) from error
+    return found
 
 
 def _resumed_config(config: Config, out: Path) -> Config:

@@ -1,12 +1,12 @@
 """`fairtopk train` and `fairtopk evaluate`."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Option
 
+from fairtopk.errors import InputError
 from fairtopk.experiments.console import TrainingProgress, console, table
 
 SHOWN = {
@@ -15,7 +15,7 @@ SHOWN = {
     "exposure_gap_signed": "  signed",
     "rank_exposure_gap": "exposure gap by rank",
     "rank_exposure_gap_signed": "  signed",
-    "representation_gap": "share in the top",
+    "representation_gap": "gap in share of the top",
     "representation_gap_signed": "  signed",
 }
 
@@ -73,21 +73,23 @@ def evaluate(
 
     Example: fairtopk evaluate runs/first --protocol full --k 10,50
     """
-    from fairtopk.data.files import write_text
     from fairtopk.experiments.measuring import evaluate_run
+    from fairtopk.experiments.result import write_result
 
     changes: dict[str, Any] = {}
     if protocol is not None:
         changes["protocol"] = protocol
     if k is not None:
-        changes["k"] = k.split(",")
-    result = evaluate_run(run, changes, part=part, data=data)
+        changes["k"] = _whole_numbers(k)
+    if out is not None and out.exists():
+        raise InputError(f"--out {out} exists; choose a new file")
+    result, queries = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
     if not result["finished"]:
         console.print("the run is not finished: these are figures of its last checkpoint")
     name = f"metrics-{result['protocol']}-{part}-k{'-'.join(_ks(result))}.json"
     path = out or run / name
-    write_text(path, json.dumps(result, indent=2) + "\n")
+    write_result(path, result, queries)
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
 
 
@@ -103,11 +105,17 @@ def show_result(result: dict[str, Any]) -> None:
     for name, words in SHOWN.items():
         shown.add_row(words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
     console.print(shown)
-    undefined = max(cell["undefined"] for cell in metrics.values())
-    if undefined:
-        console.print(
-            f"undefined, and left out, for up to {undefined:,} users", highlight=False
-        )
+    most = max(metrics, key=lambda name: metrics[name]["undefined"])
+    if undefined := metrics[most]["undefined"]:
+        line = f"left out: {undefined:,} users for whom {most} is undefined"
+        console.print(line, highlight=False)
+
+
+def _whole_numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--k takes whole numbers such as 10,50, got {text!r}") from None
 
 
 def _ks(result: dict[str, Any]) -> list[str]:
@@ -119,4 +127,4 @@ def _cell(cell: dict[str, Any]) -> str:
     if cell["mean"] is None:
         return "undefined"
     low, high = cell["ci95"]
-    return f"{cell['mean']:.4g} ±{(high - low) / 2:.2g}"
+    return f"{cell['mean']:.3g} ±{(high - low) / 2:.1g}"

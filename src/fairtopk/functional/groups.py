@@ -21,8 +21,9 @@ def group_sums(values: Tensor, group: Tensor, *, n_groups: int) -> Tensor:
         sums = values.new_zeros(len(values), n_groups)
         loops.group_sums(values.contiguous().numpy(), group.numpy(), sums.numpy())
         return sums
-    sums = values.new_zeros(len(values), n_groups + 1)
-    return sums.scatter_add_(1, group.long() % (n_groups + 1), values)[:, :-1]
+    # Not by scatter_add_, which elsewhere adds in any order.
+    labels = torch.arange(n_groups, device=group.device)[:, None]
+    return torch.einsum("qgl,ql->qg", (group[:, None, :] == labels).to(values.dtype), values)
 
 
 def values_of_groups(table: Tensor, group: Tensor) -> Tensor:

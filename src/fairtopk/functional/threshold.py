@@ -16,7 +16,7 @@ from fairtopk.kernels.selection import are_flags, slots_past_top
 
 
 def topk_threshold(scores: Tensor, weight: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first score past the top, ``[Q]``, and its slot, ``[Q]``.
+    """Return the first score past the top, ``[Q]``, and a slot that holds it, ``[Q]``.
 
     With weights of 1 that is the (k+1)-th largest score. Where the list has no more than k, all
     of it is the top: the threshold is -inf.

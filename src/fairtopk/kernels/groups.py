@@ -19,7 +19,7 @@ def group_sums(values: Floats, group: Labels, sums: Floats) -> None:
         if sums.shape[1] > FEW:
             for slot in range(values.shape[1]):
                 label = group[row, slot]
-                if label >= 0:
+                if 0 <= label < sums.shape[1]:
                     sums[row, label] += values[row, slot]
         else:  # without one sum waiting for the other
             for label in range(sums.shape[1]):
@@ -36,4 +36,5 @@ def values_of_groups(table: Floats, group: Labels, values: Floats) -> None:
     for row in range(values.shape[0]):
         for slot in range(values.shape[1]):
             label = group[row, slot]
-            values[row, slot] = table[row, label] if label >= 0 else zero
+            known = 0 <= label < table.shape[1]
+            values[row, slot] = table[row, label] if known else zero
