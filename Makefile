@@ -15,7 +15,7 @@ test: $(READY)
 
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
-	$(BIN)/pytest tests/estimators/test_libauc.py tests/reranking/test_peers.py
+	$(BIN)/pytest tests/estimators/test_libauc.py tests/metrics/test_peers.py tests/reranking/test_peers.py
 	$(BIN)/python benchmarks/libauc_loss.py
 
 # The whole gate: what runs before every merge.
@@ -58,7 +58,7 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 $(VENV)/.ready-oracles: Makefile $(READY)
 	@$(PIP) scikit-learn scipy tqdm
 	@$(PIP) --no-deps libauc
-	@$(PIP) aif360 fairranktune fairsearchcore
+	@$(PIP) aif360 fairranktune fairsearchcore ir-measures
 	@touch $@
 
 clean:

@@ -5,7 +5,7 @@ the other in a cache's worth of memory; of others only the first places arrive.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,11 +58,11 @@ class Sums(NamedTuple):
 
     Attributes:
         exposure: Of softmax exposure, ``[Q, G, K]``.
-        discount: Of 1 / log2(1 + rank), ``[Q, G, K]``.
+        discount: Of what their places are worth, ``[Q, G, K]``.
         members: Of 1, ``[Q, G, K]``.
         everyone: Of the exposure of all items, of unknown group too, ``[Q, 1, K]``.
         size: Of 1 over the whole list, ``[Q, G, 1]``.
-        dcg: Of (2^y - 1) / log2(1 + rank), ``[Q, K]``.
+        dcg: Of 2^y - 1 times what their places are worth, ``[Q, K]``.
         ideal: Of the same in the best order of the list, ``[Q, K]``.
     """
 
@@ -75,11 +75,23 @@ class Sums(NamedTuple):
     ideal: Doubles
 
 
-def list_sums(lists: Lists, n_groups: int, ks: Sequence[int]) -> Sums:
-    """Return the sums of lists by slot."""
-    sums = _no_sums(len(lists.scores), n_groups, len(ks))
-    work = room_for(lists.scores.shape[1], lists.scores.dtype)
-    _add_lists(lists, np.array(ks), work, sums)
+@compiled
+def discounts(places: int) -> Doubles:
+    """Return what each of the first places is worth, 1 / log2(1 + rank)."""
+    worth = np.empty(places)
+    for place in range(places):
+        worth[place] = 1 / math.log2(2.0 + place)
+    return worth
+
+
+def list_sums(
+    lists: Lists, n_groups: int, ks: Sequence[int], worth: Callable[[int], Doubles] = discounts
+) -> Sums:
+    """Return the sums of lists by slot; `worth` says what the first places are worth."""
+    n_queries, n_slots = lists.scores.shape
+    sums = _no_sums(n_queries, n_groups, len(ks))
+    work = room_for(n_slots, lists.scores.dtype)
+    _add_lists(lists, np.array(ks), worth(min(ks[-1], n_slots)), work, sums)
     return sums
 
 
@@ -115,13 +127,12 @@ def _no_sums(queries: int, n_groups: int, cuts: int) -> Sums:
 
 
 @compiled
-def _add_lists(lists: Lists, ks: Cuts, work: Work, sums: Sums) -> None:
-    n_queries, n_slots = lists.scores.shape
-    n_places = min(ks[-1], n_slots)
+def _add_lists(lists: Lists, ks: Cuts, worth: Doubles, work: Work, sums: Sums) -> None:
+    (n_queries, n_slots), n_places = lists.scores.shape, len(worth)
     exposure = np.empty((1, n_places), lists.scores.dtype)
     group = np.empty((1, n_places), lists.group.dtype)
     relevance = np.empty((1, n_places), lists.relevance.dtype)
-    best, worth = np.empty(n_places, lists.relevance.dtype), _discounts(n_places)
+    best = np.empty(n_places, lists.relevance.dtype)
     for row in range(n_queries):
         for slot in range(n_slots):
             there = lists.mask[row, slot]
@@ -148,7 +159,7 @@ def _add_lists(lists: Lists, ks: Cuts, work: Work, sums: Sums) -> None:
 
 @compiled
 def _add_heads(places: Places, ks: Cuts, sums: Sums) -> None:
-    worth = _discounts(places.group.shape[1])
+    worth = discounts(places.group.shape[1])
     for row in range(len(places.length)):
         count = places.length[row]
         _add_groups(row, places.exposure[row], places.group[row], count, ks, worth, sums)
@@ -202,12 +213,3 @@ def _insert(value: float, best: Floats, count: int) -> int:
         best[moved] = best[moved - 1]
     best[place] = value
     return count
-
-
-@compiled
-def _discounts(places: int) -> Doubles:
-    """Return what each place is worth, 1 / log2(1 + rank)."""
-    worth = np.empty(places)
-    for place in range(places):
-        worth[place] = 1 / math.log2(2.0 + place)
-    return worth

@@ -2,9 +2,11 @@
 
 NaN is undefined: it is counted and reported, never averaged as 0. With three or more groups a
 gap is the largest difference between two that the list has; a signed gap is group 0 less all
-other known groups taken together.
+other known groups taken together. `rsp`, `reo` and `impact_ratio` are one value of all queries.
 """
 
+from fairtopk.metrics.attention import awrf, group_attentions
+from fairtopk.metrics.divergence import ndkl
 from fairtopk.metrics.floor import Floor, chance_floor, chance_floors
 from fairtopk.metrics.gaps import (
     exposure_gap,
@@ -14,27 +16,42 @@ from fairtopk.metrics.gaps import (
     rank_exposure_gap,
     representation_gap,
 )
+from fairtopk.metrics.impact import impact_ratio, impact_ratios
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 from fairtopk.metrics.ndcg import ndcg
+from fairtopk.metrics.overall import Overall
+from fairtopk.metrics.p_value import PValue, gap_p_value, gap_p_values
+from fairtopk.metrics.parity import reo, rsp
 from fairtopk.metrics.scale import entropy, matched_temperature, score_spread
 from fairtopk.metrics.summary import summarise
 
 __all__ = [
     "Floor",
     "Mean",
+    "Overall",
+    "PValue",
+    "awrf",
     "chance_floor",
     "chance_floors",
     "entropy",
     "exposure_gap",
+    "gap_p_value",
+    "gap_p_values",
+    "group_attentions",
     "group_exposures",
     "group_rank_exposures",
     "group_representations",
+    "impact_ratio",
+    "impact_ratios",
     "matched_temperature",
     "mean_with_interval",
     "means_with_intervals",
     "ndcg",
+    "ndkl",
     "rank_exposure_gap",
+    "reo",
     "representation_gap",
+    "rsp",
     "score_spread",
     "summarise",
 ]

@@ -7,25 +7,19 @@ slots as they are: the floor is the mean absolute gap over all shuffles and list
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from fairtopk.functional.ranking import order
-from fairtopk.kernels.measures import Places
 from fairtopk.metrics.grouped import NOTIONS, largest_gap
-from fairtopk.metrics.inputs import (
-    BLOCK_SLOTS,
-    Values,
-    blocks,
-    by_blocks,
-    checked_choice,
-    checked_groups,
-    checked_ks,
-    checked_scores,
-    checked_whole,
+from fairtopk.metrics.inputs import Values, checked_choice, checked_ks, checked_whole
+from fairtopk.metrics.shuffled import (
+    BLOCK_SUMS,
+    Labelled,
+    labelled_lists,
+    log_choose,
+    over_shuffles,
 )
-from fairtopk.metrics.tops import Tops, tops_of_places
+from fairtopk.metrics.tops import Tops
 
 EXACT = "representation_gap"  # with two groups
 PRECISION = 0.01  # of the floor: its standard error at the end
@@ -81,8 +75,9 @@ def chance_floor(
         (0.0611, 0.0, 0)
     """
     checked_choice("metric", metric, NOTIONS)
-    lists = _labelled_places(scores, groups, mask)
-    return _floors(lists, [metric], checked_ks([k]), seed)[0]
+    ks = checked_ks([k])
+    lists = labelled_lists(scores, groups, mask, ks=ks, named=False)
+    return _floors(lists, [metric], ks, seed)[0]
 
 
 def chance_floors(
@@ -97,41 +92,14 @@ def chance_floors(
 
     The keys are names like ``exposure_gap_floor@50``.
     """
-    lists = _labelled_places(scores, groups, mask)
     distinct = checked_ks(ks)
+    lists = labelled_lists(scores, groups, mask, ks=distinct, named=False)
     names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in distinct]
     return dict(zip(names, _floors(lists, list(NOTIONS), distinct, seed), strict=True))
 
 
-class _Places(NamedTuple):
-    """Lists that have at least two groups.
-
-    Attributes:
-        exposure: Softmax of the scores by place, ``[Q, L]``.
-        group: Labels by place, ``[Q, L]``.
-        size: Items of each group, ``[Q, G]``.
-    """
-
-    exposure: Tensor
-    group: Tensor
-    size: Tensor
-
-
-def _labelled_places(scores: Values, groups: Values, mask: Values | None) -> _Places:
-    given, valid = checked_scores(scores, mask)
-    labels = checked_groups(groups, given, valid)
-    group = labels.group
-    lowest = group.masked_fill(group < 0, labels.n_groups).amin(-1)
-    several = lowest < group.amax(-1)
-    given, valid, group = given[several], valid[several], group[several]
-    slot = by_blocks(order, given, valid)
-    exposure = given.masked_fill(~valid, -torch.inf).gather(-1, slot).softmax(-1)
-    size = torch.stack([(group == one).sum(-1) for one in range(labels.n_groups)], dim=-1)
-    return _Places(exposure.cpu(), group.gather(-1, slot).cpu(), size.cpu())
-
-
 def _floors(
-    lists: _Places, metrics: Sequence[str], ks: Sequence[int], seed: int
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], seed: int
 ) -> list[Floor]:
     """Return the floor of each metric at each of `ks`, metric by metric."""
     seed = checked_whole("seed", seed, least=0)
@@ -159,41 +127,35 @@ def _exact(group: Tensor, k: int) -> float:
     t = m * a // (a + b) + 1
     possible = t <= torch.minimum(a, m)
     t = torch.where(possible, t, 0)
-    log_chance = _log_choose(a, t) + _log_choose(b, m - t) - _log_choose(a + b, m)
+    log_chance = log_choose(a, t) + log_choose(b, m - t) - log_choose(a + b, m)
     gap = 2 * t * (b - m + t) * log_chance.exp() / (a * b)
     return float(torch.where(possible, gap, 0).mean())
 
 
-def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    n, k = n.double(), k.double()
-    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-
-
 def _shuffled_floors(
-    lists: _Places, metrics: Sequence[str], ks: Sequence[int], seed: int
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], seed: int
 ) -> list[Floor]:
     """Return the floors by shuffling until each is known to `PRECISION`."""
-    generator = torch.Generator().manual_seed(seed)
-    (n_lists, slots), n_groups = lists.group.shape, lists.size.shape[1]
-    # A few short lists are shuffled many times at once.
-    fitting = BLOCK_SLOTS // (n_lists * slots * n_groups)
+    n_lists, n_groups = lists.size.shape
+    # A few lists are shuffled many times at once.
+    fitting = BLOCK_SUMS // (n_lists * n_groups * len(ks))
     copies = min(max(1, fitting), MOST_COPIES)
-    tables = [table.repeat(copies, 1) for table in lists]
 
-    def measure(exposure: Tensor, group: Tensor, size: Tensor) -> Tensor:
-        tops = _tops(exposure, _shuffled(group, generator), size, ks)
-        return torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
+    def measure(tops: Tops) -> Tensor:
+        gaps = torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
+        return torch.stack([gaps.sum(1), (gaps**2).sum(1)])
 
     rounds = 0
-    total = squares = torch.zeros(n_lists, len(metrics) * len(ks), dtype=torch.float64)
+    sums = torch.zeros(2, n_lists, len(metrics) * len(ks), dtype=torch.float64)
     while True:
-        # One after the other: they draw from one stream.
-        gaps = torch.cat([measure(*block) for block in blocks(*tables, n_groups=n_groups)])
-        gaps = gaps.view(copies, *total.shape)
-        total, squares = total + gaps.sum(0), squares + (gaps**2).sum(0)
+        sums += torch.cat(
+            over_shuffles(measure, lists, ks, rounds=copies, first_round=rounds, seed=seed),
+            dim=1,
+        )
         rounds += copies
         if n_lists * (rounds - 1) < LEAST_FREEDOM:
             continue
+        total, squares = sums
         # Lists are shuffled apart from each other, so the variances of their means add up.
         variance = (squares - total**2 / rounds).clamp(min=0) / (rounds - 1)
         error = (variance.sum(0) / rounds).sqrt() / n_lists
@@ -201,18 +163,3 @@ def _shuffled_floors(
         if (error <= PRECISION * value).all():
             found = zip(value.tolist(), error.tolist(), strict=True)
             return [Floor(mean, deviation, rounds) for mean, deviation in found]
-
-
-def _tops(exposure: Tensor, group: Tensor, size: Tensor, ks: Sequence[int]) -> Tops:
-    """Return the tops of lists, padding and all: it has neither exposure nor a group."""
-    length = np.full(len(group), group.shape[1])
-    places = Places(exposure.numpy(), group.numpy(), np.zeros_like(exposure.numpy()), length)
-    return tops_of_places(places, size.numpy(), np.zeros((len(group), len(ks))), ks)
-
-
-def _shuffled(group: Tensor, generator: torch.Generator) -> Tensor:
-    """Return the labels with the known ones of each list in random order, ``[Q, L]``."""
-    known = group >= 0
-    random = torch.rand(group.shape, generator=generator)
-    here, there = order(torch.zeros_like(random), known), order(random, known)
-    return torch.empty_like(group).scatter_(-1, here, group.gather(-1, there))

@@ -10,6 +10,8 @@ the list has. A list with fewer than two groups has none: NaN.
 
 A signed gap tells who is favoured: group 0, the named group, minus the rest, which is all other
 known groups taken together as one. It is NaN where either side is absent.
+
+The mean of a gap over lists is its MAE form, the mean of its square its MSE form.
 """
 
 from typing import Literal
@@ -26,14 +28,8 @@ from fairtopk.metrics.grouped import (
     representation,
     softmax_exposure,
 )
-from fairtopk.metrics.inputs import (
-    Values,
-    checked_choice,
-    checked_groups,
-    checked_ks,
-    checked_scores,
-)
-from fairtopk.metrics.tops import Tops, measured_lists
+from fairtopk.metrics.inputs import Values, checked_choice
+from fairtopk.metrics.tops import Tops, measured_groups
 
 Variant = Literal["paper", "released"]
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
@@ -50,7 +46,9 @@ def exposure_gap(
 ) -> Tensor:
     """Return the difference between groups in softmax exposure in the top `k`, per list.
 
-    With three or more groups it is the largest difference between two that the list has.
+    A group's exposure is the sum of softmax(scores), taken over the whole list, over its items
+    in the top `k`, over its size in the whole list (Eq. 9); there is no discount by rank. With
+    three or more groups it is the largest difference between two that the list has.
 
     Args:
         scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
@@ -132,7 +130,7 @@ def group_exposures(
         >>> group_exposures(scores, groups, k=2)
         tensor([[0.0000, 0.4550]])
     """
-    return _measured(_notion(variant), scores, groups, k, mask)
+    return measured_groups(_notion(variant), scores, groups, k=k, mask=mask)
 
 
 def group_rank_exposures(
@@ -142,7 +140,7 @@ def group_rank_exposures(
 
     See `rank_exposure_gap`.
     """
-    return _measured(rank_exposure, scores, groups, k, mask)
+    return measured_groups(rank_exposure, scores, groups, k=k, mask=mask)
 
 
 def group_representations(
@@ -152,7 +150,7 @@ def group_representations(
 
     See `representation_gap`.
     """
-    return _measured(representation, scores, groups, k, mask)
+    return measured_groups(representation, scores, groups, k=k, mask=mask)
 
 
 def _gap(
@@ -161,15 +159,7 @@ def _gap(
     def gap(tops: Tops) -> Tensor:
         return named_gap(notion(named_and_rest(tops))) if signed else largest_gap(notion(tops))
 
-    return _measured(gap, scores, groups, k, mask)
-
-
-def _measured(
-    notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None
-) -> Tensor:
-    lists, valid = checked_scores(scores, mask)
-    labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
-    return measured_lists(notion, lists, valid, ks, labels=labels)[..., 0]
+    return measured_groups(gap, scores, groups, k=k, mask=mask)
 
 
 def _notion(variant: str) -> Notion:

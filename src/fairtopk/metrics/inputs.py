@@ -4,6 +4,7 @@ Arrays of numpy are taken as they are, series and frames as the arrays that they
 follow the scores to their device.
 """
 
+import math
 import operator
 import reprlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -106,6 +107,17 @@ def checked_whole(name: str, value: int, *, least: int, most: int = LARGEST_WHOL
         bound = f"at least {least}" if whole < least else f"at most {most}"
         raise InputError(f"{name} must be {bound}, got {whole}")
     return whole
+
+
+def checked_share(name: str, value: float) -> float:
+    """Return a number, refusing what is none and what is not above 0 and at most 1."""
+    try:
+        share = math.nan if isinstance(value, str) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        share = math.nan
+    if not 0 < share <= 1:
+        raise InputError(f"{name} must be a number above 0 and at most 1, got {value!r}")
+    return share
 
 
 def checked_choice(name: str, value: str, choices: Collection[str]) -> str:

@@ -64,18 +64,42 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
     seed = checked_whole("seed", seed, least=0)
     defined = ~columns.isnan()
     sums = torch.cat([columns.nan_to_num(0.0), defined.double()], dim=-1).numpy()
-    means = _ratio(sums.sum(0))
-    bounds = torch.nanquantile(
-        torch.from_numpy(_ratio(_resampled(sums, seed))),
-        torch.tensor(LEVELS, dtype=torch.float64),
-        dim=0,
-    )
+    means = ratios(sums.sum(0))
+    bounds = interval(ratios(resampled(sums, seed)))
     counts = defined.sum(0).tolist()
     rows = zip(means.tolist(), bounds.T.tolist(), counts, strict=True)
     return {
         name: Mean(mean, (low, high), n, len(columns) - n)
         for name, (mean, (low, high), n) in zip(metrics, rows, strict=True)
     }
+
+
+def resampled(sums: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Return the columns' sums over each resample of the rows, ``[RESAMPLES, columns]``."""
+
+    def totals(piece: int) -> Tensor:
+        generator, n = np.random.default_rng([seed, piece]), len(sums)
+        # How often each row was drawn, so that one product serves all columns.
+        drawn = np.empty((RESAMPLES_AT_ONCE, n))
+        for resample in drawn:
+            rows = generator.integers(n, size=n, dtype=np.uint32).astype(np.int64)
+            resample[:] = np.bincount(rows, minlength=n)
+        return torch.from_numpy(drawn) @ torch.from_numpy(sums)
+
+    pieces = [partial(totals, piece) for piece in range(RESAMPLES // RESAMPLES_AT_ONCE)]
+    return torch.cat(run_all(pieces)).numpy()
+
+
+def ratios(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return sums over numbers, two halves of the last axis; NaN where a number is 0."""
+    totals, counts = np.split(sums, 2, axis=-1)
+    return totals / np.where(counts > 0, counts, np.nan)
+
+
+def interval(resamples: NDArray[np.float64]) -> Tensor:
+    """Return the bounds of the middle 95 % of resamples, the first axis, NaN left out."""
+    levels = torch.tensor(LEVELS, dtype=torch.float64)
+    return torch.nanquantile(torch.from_numpy(resamples), levels, dim=0)
 
 
 def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
@@ -102,25 +126,3 @@ def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
                 f"query {query}"
             )
     return columns
-
-
-def _resampled(values: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
-    """Return the columns' sums over each resample of the rows, ``[RESAMPLES, columns]``."""
-
-    def sums(piece: int) -> Tensor:
-        generator, n = np.random.default_rng([seed, piece]), len(values)
-        # How often each row was drawn, so that one product serves all columns.
-        drawn = np.empty((RESAMPLES_AT_ONCE, n))
-        for resample in drawn:
-            rows = generator.integers(n, size=n, dtype=np.uint32).astype(np.int64)
-            resample[:] = np.bincount(rows, minlength=n)
-        return torch.from_numpy(drawn) @ torch.from_numpy(values)
-
-    pieces = [partial(sums, piece) for piece in range(RESAMPLES // RESAMPLES_AT_ONCE)]
-    return torch.cat(run_all(pieces)).numpy()
-
-
-def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums of values over numbers of defined ones; NaN where there are none."""
-    totals, counts = np.split(sums, 2, axis=-1)
-    return totals / np.where(counts > 0, counts, np.nan)

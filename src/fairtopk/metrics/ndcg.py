@@ -9,8 +9,8 @@ from fairtopk.metrics.tops import Tops, measured_lists
 def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = None) -> Tensor:
     """Return NDCG@k of each list: its DCG over that of the best order of the same list.
 
-    DCG is the sum of (2^y - 1) / log2(1 + rank) over the top `k`. Ranks are ordinal: of equal
-    scores the earlier slot is first.
+    DCG is the sum of (2^y - 1) / log2(1 + rank) over the top `k`: gains are exponential, the
+    discount is logarithmic. Ranks are ordinal: of equal scores the earlier slot is first.
 
     Args:
         scores: Model scores, ``[Q, L]``.

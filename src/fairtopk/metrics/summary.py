@@ -16,7 +16,10 @@ from fairtopk.metrics.inputs import (
 from fairtopk.metrics.ndcg import ndcg_at
 from fairtopk.metrics.tops import Tops, measured_lists
 
-METRICS = ("ndcg", *NOTIONS, *(f"{notion}_signed" for notion in NOTIONS), "exposure_gap_mse")
+METRICS = (
+    "ndcg",
+    *(f"{gap}{form}" for form in ("", "_signed", "_mse") for gap in NOTIONS),
+)
 
 
 def summarise(
@@ -29,10 +32,10 @@ def summarise(
 ) -> dict[str, Tensor]:
     """Return NDCG and every gap at each K, one value per query: name to ``[Q]``.
 
-    The names are ``ndcg@K``, ``exposure_gap@K``, ``exposure_gap_mse@K`` (its square),
-    ``exposure_gap_released@K``, ``rank_exposure_gap@K``, ``representation_gap@K``, and each gap
-    but the square also as ``..._signed@K``. Definitions, also of the gap of three or more
-    groups, arguments and what is NaN are those of `ndcg` and `exposure_gap`.
+    The names are ``ndcg@K``, ``exposure_gap@K``, ``exposure_gap_released@K``,
+    ``rank_exposure_gap@K``, ``representation_gap@K``, and each gap also as ``..._signed@K`` and
+    ``..._mse@K``, its square. Definitions, also of the gap of three or more groups, arguments
+    and what is NaN are those of `ndcg` and `exposure_gap`.
 
     Example:
         >>> import torch
@@ -60,7 +63,7 @@ def _measured(tops: Tops) -> Tensor:
     if tops.size.shape[1] > 2:
         two = _each_notion(named_and_rest(tops))
     gaps = largest_gap(values)
-    found = [ndcg_at(tops)[:, None], gaps, named_gap(two), gaps[:, :1] ** 2]
+    found = [ndcg_at(tops)[:, None], gaps, named_gap(two), gaps**2]
     return torch.cat(found, dim=1)
 
 

@@ -8,9 +8,25 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.kernels.measures import Lists, Places, Sums, list_sums, place_sums
-from fairtopk.metrics.inputs import Labels, by_blocks
+from fairtopk.kernels.measures import (
+    Doubles,
+    Lists,
+    Places,
+    Sums,
+    discounts,
+    list_sums,
+    place_sums,
+)
+from fairtopk.metrics.inputs import (
+    Labels,
+    Values,
+    by_blocks,
+    checked_groups,
+    checked_ks,
+    checked_scores,
+)
 
+Worth = Callable[[int], Doubles]
 NO_GROUP = Labels(torch.full((1, 1), -1, dtype=torch.int16), 2)
 
 
@@ -19,7 +35,8 @@ class Tops(NamedTuple):
 
     Attributes:
         exposure: Of e over the items of each group, ``[Q, G, len(ks)]``.
-        discount: Of 1 / log2(1 + rank) over them, ``[Q, G, len(ks)]``.
+        discount: Of what their places are worth, 1 / log2(1 + rank) unless another worth was
+            asked for, ``[Q, G, len(ks)]``.
         members: Their number, ``[Q, G, len(ks)]``.
         everyone: Of e over all items, of unknown group too, ``[Q, 1, len(ks)]``.
         size: Items of each group in the whole list, n_g, ``[Q, G, 1]``.
@@ -44,6 +61,7 @@ def measured_lists(
     *,
     relevance: Tensor | None = None,
     labels: Labels = NO_GROUP,
+    worth: Worth = discounts,
 ) -> Tensor:
     """Return what `measure` makes of the top of lists, with a row per query.
 
@@ -54,15 +72,31 @@ def measured_lists(
         ks: Where to cut; they rise.
         relevance: Grades, ``[Q, L]``; left out, nothing is relevant.
         labels: Groups of the items; left out, they are unknown.
+        worth: Takes a number of places and says what each of them is worth.
     """
     grades = scores.new_zeros(1, 1) if relevance is None else relevance
     tables = [scores, mask, grades.expand_as(scores), labels.group.expand_as(scores)]
 
     def block(*tensors: Tensor) -> Tensor:
         lists = Lists(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
-        return measure(_tops(list_sums(lists, labels.n_groups, ks))).to(tensors[0])
+        return measure(_tops(list_sums(lists, labels.n_groups, ks, worth))).to(tensors[0])
 
     return by_blocks(block, *tables, n_groups=labels.n_groups)
+
+
+def measured_groups(
+    measure: Callable[[Tops], Tensor],
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None,
+    worth: Worth = discounts,
+) -> Tensor:
+    """Return what `measure` makes of the top `k` of lists as a user gives them."""
+    lists, valid = checked_scores(scores, mask)
+    labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
+    return measured_lists(measure, lists, valid, ks, labels=labels, worth=worth)[..., 0]
 
 
 def tops_of_places(

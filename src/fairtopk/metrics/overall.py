@@ -1,0 +1,62 @@
+"""One value of a whole set of lists, with its interval: what groups get over all of them.
+
+What a group gets is a ratio of two sums over lists. A value is made of these ratios, so it is
+no mean of values per list; its interval comes from resampling lists.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fairtopk.metrics.inputs import checked_whole
+from fairtopk.metrics.intervals import interval, ratios, resampled
+
+
+class Overall(NamedTuple):
+    """A value of a whole set of lists.
+
+    Attributes:
+        value: NaN where fewer than two groups have an item that counts.
+        ci95: A 95 % interval of it, by bootstrap over lists.
+        by_group: What each group gets, of which `value` is made; NaN for a group without an
+            item that counts.
+        n: Lists with an item that counts.
+        undefined: Lists without.
+    """
+
+    value: float
+    ci95: tuple[float, float]
+    by_group: tuple[float, ...]
+    n: int
+    undefined: int
+
+
+def of_groups(amounts: Tensor, counts: Tensor) -> Tensor:
+    """Return what `overall` takes, ``[Q, 2 G, 1]``: numerators, then denominators."""
+    return torch.cat([amounts, counts.to(amounts)], dim=1)
+
+
+def overall(sums: Tensor, value: Callable[[Tensor], Tensor], seed: int) -> Overall:
+    """Return what `value` makes of the ratios of groups, over all lists.
+
+    Args:
+        sums: Numerators of each group, then denominators, ``[Q, 2 G]``.
+        value: Takes ratios of at least two groups, ``[..., G]``.
+        seed: Of the resamples.
+    """
+    seed = checked_whole("seed", seed, least=0)
+    held = sums.double().cpu()
+    amounts, counts = held.chunk(2, dim=-1)
+    n = int((counts.sum(-1) > 0).sum())
+    by_group = torch.from_numpy(ratios(held.sum(0).numpy()))
+    there = counts.sum(0) > 0
+    found, bounds = torch.nan, [torch.nan, torch.nan]
+    if there.sum() >= 2:
+        found = float(value(by_group[there]))
+        present = torch.cat([amounts[:, there], counts[:, there]], dim=-1)
+        # A resample without one of these groups has no value, and is left out.
+        again = value(torch.from_numpy(ratios(resampled(present.numpy(), seed))))
+        bounds = interval(again.numpy()).tolist()
+    return Overall(found, (bounds[0], bounds[1]), tuple(by_group.tolist()), n, len(held) - n)

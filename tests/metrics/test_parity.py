@@ -1,0 +1,142 @@
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fairtopk.metrics import Overall, reo, rsp
+
+Slot = tuple[float, int, bool, int]  # score, group, valid, grade
+SLOT = st.tuples(
+    st.sampled_from([-1.0, 0.0, 0.5, 2.0]),
+    st.integers(-1, 3),
+    st.booleans(),
+    st.sampled_from([0, 0, 1, 4]),
+)
+TABLES = st.lists(st.lists(SLOT, min_size=6, max_size=6), min_size=1, max_size=5)
+
+
+def plain(rows: list[list[Slot]], k: int, *, relevant: bool) -> tuple[list[float], float]:
+    """Chances of four groups and their spread, by the definitions, in plain Python."""
+    inside, size = [0] * 4, [0] * 4
+    for row in rows:
+        items = [slot for slot in sorted(row, key=lambda slot: -slot[0]) if slot[2]]
+        for rank, (_, group, _, grade) in enumerate(items):
+            if group >= 0 and (grade > 0 or not relevant):
+                size[group] += 1
+                inside[group] += rank < k
+    present = [Fraction(a, b) for a, b in zip(inside, size, strict=True) if b]
+    chances = [a / b if b else math.nan for a, b in zip(inside, size, strict=True)]
+    if len(present) < 2 or sum(present) == 0:
+        return chances, math.nan
+    mean = sum(present) / len(present)
+    variance = sum((one - mean) ** 2 for one in present) / len(present)
+    return chances, math.sqrt(variance) / mean
+
+
+def measured(rows: list[list[Slot]], k: int) -> tuple[Overall, Overall]:
+    score, group, mask, grade = (
+        torch.tensor([[slot[i] for slot in row] for row in rows]) for i in range(4)
+    )
+    score = score.double()
+    return rsp(score, group, k=k, mask=mask), reo(score, grade, group, k=k, mask=mask)
+
+
+def some_lists(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(200, 12, generator=generator).double()
+    groups = torch.randint(-1, 3, (200, 12), generator=generator)
+    return scores, (torch.rand(200, 12, generator=generator) < 0.3).int(), groups
+
+
+def test_a_matrix_made_by_hand_has_the_values_worked_out_for_it() -> None:
+    scores = torch.tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+    groups = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 1]])
+    grades = torch.tensor([[1, 0, 1, 0], [2, 0, 0, 1]])
+    parity, opportunity = rsp(scores, groups, k=2), reo(scores, grades, groups, k=2)
+    # In the top 2: two of three of group 0, two of five of group 1.
+    assert parity.by_group == pytest.approx((2 / 3, 2 / 5))
+    assert parity.value == pytest.approx((2 / 3 - 2 / 5) / (2 / 3 + 2 / 5))
+    # Relevant: slots 0 and 4 of group 0, the first in the top; 2 and 7 of group 1, the last.
+    assert opportunity.by_group == (0.5, 0.5)
+    assert opportunity.value == 0
+
+
+@given(rows=TABLES, k=st.integers(1, 8))
+@settings(max_examples=50)
+def test_parity_and_opportunity_are_the_plain_loops(rows: list[list[Slot]], k: int) -> None:
+    for found, relevant in zip(measured(rows, k), (False, True), strict=True):
+        chances, value = plain(rows, k, relevant=relevant)
+        known = len(found.by_group)
+        assert found.by_group == pytest.approx(chances[:known], nan_ok=True)
+        assert all(map(math.isnan, chances[known:]))
+        assert found.value == pytest.approx(value, abs=1e-12, nan_ok=True)
+        assert math.isnan(found.value) or 0 <= found.value <= math.sqrt(3) + 1e-12
+        assert found.n + found.undefined == len(rows)
+
+
+@given(rows=TABLES, k=st.integers(1, 8))
+@settings(max_examples=20)
+def test_shifts_padding_and_numbers_of_groups_change_nothing(
+    rows: list[list[Slot]], k: int
+) -> None:
+    shifted = [[(score + 64, *others) for score, *others in row] for row in rows]
+    padded = [[(9.0, 0, False, 3), *row] for row in rows]
+    turned = [[(s, 3 - g if g >= 0 else -1, *more) for s, g, *more in row] for row in rows]
+    expected = [found.value for found in measured(rows, k)]
+    for changed in (shifted, padded, turned):
+        values = [found.value for found in measured(changed, k)]
+        assert values == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_the_whole_list_gives_all_groups_the_same_chance() -> None:
+    scores, grades, groups = some_lists()
+    for found in (rsp(scores, groups, k=12), reo(scores, grades, groups, k=99)):
+        assert found.by_group == (1, 1, 1)
+        assert found[:2] == (0, (0, 0))
+
+
+def test_a_group_without_a_relevant_item_is_left_out_and_the_last_but_one_decides() -> None:
+    scores, groups = torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0, 1, 2]])
+    found = reo(scores, torch.tensor([[1, 0, 1]]), groups, k=1)
+    assert found.by_group == pytest.approx((1, math.nan, 0), nan_ok=True)
+    assert found.value == 1
+    alone = reo(scores, torch.tensor([[1, 0, 0]]), groups, k=1)
+    assert math.isnan(alone.value)
+    assert all(map(math.isnan, alone.ci95))
+    nowhere = reo(scores, torch.tensor([[0, 1, 1]]), groups, k=1)
+    assert math.isnan(nowhere.value)  # no relevant item is in a top
+
+
+def test_the_interval_is_that_of_resampled_lists() -> None:
+    scores, grades, groups = some_lists()
+    found = reo(scores, grades, groups, k=4)
+    rng = np.random.default_rng(1)
+    plain_values = []
+    for _ in range(400):
+        rows = torch.from_numpy(rng.integers(200, size=200))
+        top = scores[rows].argsort(descending=True, stable=True)[:, :4]
+        hit = torch.zeros(200, 12, dtype=torch.bool).scatter_(1, top, True)
+        good = grades[rows] > 0
+        chances = [
+            ((groups[rows] == g) & good & hit).sum() / ((groups[rows] == g) & good).sum()
+            for g in range(3)
+        ]
+        values = torch.stack(chances)
+        plain_values.append(float(values.std(correction=0) / values.mean()))
+    low, high = np.quantile(plain_values, [0.025, 0.975])
+    width = high - low
+    assert found.ci95 == pytest.approx((low, high), abs=0.15 * width)
+
+
+def test_the_seed_decides_the_resamples_and_lists_without_items_are_counted() -> None:
+    scores, _, groups = some_lists()
+    groups[:5] = -1
+    first, again, other = (rsp(scores, groups, k=3, seed=seed) for seed in (1, 1, 2))
+    assert first == again
+    assert first.ci95 != other.ci95
+    assert (first.n, first.undefined) == (195, 5)
