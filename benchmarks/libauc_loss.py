@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import fairtopk as ft
 
 LISTS, RATED, LENGTH, K = 256, 10, 310, 50
-N_QUERIES, N_ITEMS = 10_000, 26_744
+N_QUERIES, N_ITEMS = 2_000, 26_744
 
 
 def main() -> None:
@@ -40,6 +40,8 @@ def both(ours: nn.Module, theirs: NDCGLoss, seed: int) -> tuple[float, float]:
     generator = torch.Generator().manual_seed(seed)
     query = torch.randperm(N_QUERIES, generator=generator)[:LISTS]
     item = torch.rand(LISTS, N_ITEMS, generator=generator).topk(LENGTH).indices
+    # A query's rated items are the same at every visit, as they are in training.
+    item[:, :RATED] = (query[:, None] * 7919 + torch.arange(RATED)) % N_ITEMS
     relevance = torch.zeros(LISTS, LENGTH)
     relevance[:, :RATED] = torch.randint(1, 6, (LISTS, RATED), generator=generator)
     scores = torch.randn(LISTS, LENGTH, generator=generator)

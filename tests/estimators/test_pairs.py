@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.estimators.pairs import FIRST_SIZE, FREE, PairAverage, claim_rows, find_rows
+from fairtopk.estimators.pairs import (
+    FIRST_SIZE,
+    FREE,
+    PairAverage,
+    claim_rows,
+    find_rows,
+    find_rows_by_torch,
+    probe,
+)
 
 
 def visit(table: PairAverage, query: Tensor, item: Tensor, fresh: Tensor) -> Tensor:
@@ -22,6 +30,7 @@ def test_keys_are_found_where_they_were_put_and_no_others(
     wanted = torch.tensor(put + others, dtype=torch.int64)
     claim_rows(key, wanted[: len(put)])
     rows = find_rows(key, wanted)
+    assert torch.equal(rows, find_rows_by_torch(key, wanted, *probe(wanted, len(key))))
     assert sorted(key[key != FREE].tolist()) == sorted(set(put))
     for one, row in zip(wanted.tolist(), rows.tolist(), strict=True):
         assert (key[row].item() == one) if one in put else row == -1
