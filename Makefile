@@ -58,7 +58,7 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 $(VENV)/.ready-oracles: Makefile $(READY)
 	@$(PIP) scikit-learn scipy tqdm
 	@$(PIP) --no-deps libauc
-	@$(PIP) aif360 fairranktune fairsearchcore ir-measures
+	@$(PIP) aif360 fairranktune fairsearchcore ir-measures torchmetrics
 	@touch $@
 
 clean:
