@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +14,9 @@ from fairtopk.kernels.ideal import ideal_dcg
 from fairtopk.kernels.measures import Places
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists import HeldOut
+from fairtopk.metrics.floor import Floor, chance_floors
 from fairtopk.metrics.inputs import checked_ks
+from fairtopk.metrics.scale import score_spread
 from fairtopk.metrics.summary import summarise, summarise_tops
 from fairtopk.metrics.tops import Tops, tops_of_places
 from fairtopk.scoring import score, top_blocks
@@ -29,6 +32,29 @@ def evaluate(
         summarise(score(scorer, batch), batch.relevance, batch.group, ks=ks, mask=batch.mask)
         for batch in blocks
     )
+
+
+class Beside(NamedTuple):
+    """What belongs beside the gaps of a model.
+
+    Attributes:
+        floors: The chance floor of every gap at each K, as `chance_floors` names them.
+        spread: Standard deviation of the scores of each list, ``[Q]``.
+    """
+
+    floors: dict[str, Floor]
+    spread: Tensor
+
+
+def beside_gaps(
+    scorer: nn.Module, blocks: Sequence[Batch], ks: Sequence[int], *, seed: int
+) -> Beside:
+    """Return what tells gaps from chance and from flat scores; all lists are held at once."""
+    scores = torch.cat([score(scorer, batch) for batch in blocks])
+    group = torch.cat([batch.group for batch in blocks])
+    mask = torch.cat([batch.mask for batch in blocks])
+    floors = chance_floors(scores, group, ks=ks, mask=mask, seed=seed)
+    return Beside(floors, score_spread(scores, mask=mask))
 
 
 def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[str, Tensor]:

@@ -84,7 +84,8 @@ def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> No
     kept = load_tensors(tmp_path / "run" / "per_query.safetensors")
     users = kept.tensors.pop("user")
     assert users.tolist() == lists.test.user.tolist()
-    assert list(kept.tensors) == sorted(result["metrics"])
+    per_user = [name for name in result["metrics"] if "_floor@" not in name]
+    assert list(kept.tensors) == sorted(per_user)
     for name, values in kept.tensors.items():
         assert (values.dtype, values.shape) == (torch.float32, users.shape)
         assert values.double().nanmean().item() == pytest.approx(
@@ -93,7 +94,7 @@ def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> No
     assert kept.about == {
         "data": lists.data.name, "checksum": lists.data.checksum, "split": lists.rule,
         "part": "test", "protocol": "sampled", "unrated": 100, "seed": 0,
-        "metrics": list(result["metrics"]),
+        "metrics": per_user,
     }  # fmt: skip
     full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
     assert set(full.queries.tensors) == {*full.result["metrics"], "user"}
@@ -226,6 +227,10 @@ def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) 
     result = train_run(config(), tmp_path / "run", lists=lists)
     again = evaluate_run(tmp_path / "run", {}).result
     assert again["metrics"] == result["metrics"]
+    assert again["score_spread"] == result["score_spread"]
+    gap, floor = (again["metrics"][f"representation_gap{one}@10"] for one in ("", "_floor"))
+    assert 0 < floor["mean"] < 2 * gap["mean"]
+    assert floor["n"] == gap["n"]
     changes = {"protocol": "full", "k": [5]}
     full = evaluate_run(tmp_path / "run", changes, part="validation").result
     assert (full["protocol"], full["part"]) == ("full", "validation")

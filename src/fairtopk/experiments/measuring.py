@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import nn
 
 from fairtopk.checkpoints import MODEL, Saved, load_tensors
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
+from fairtopk.evaluation import beside_gaps, evaluate, evaluate_full, sampled_blocks
 from fairtopk.experiments.build import build_lists, build_scorer
 from fairtopk.experiments.config import Config, check_config, load_config
-from fairtopk.experiments.result import CONFIG, METRICS, per_query, summary
+from fairtopk.experiments.result import CONFIG, METRICS, Measures, per_query, summary
 from fairtopk.lists import Lists
 
 
@@ -46,10 +46,10 @@ def evaluate_run(
     config = check_config(values, "evaluation")
     lists = build_lists(config.data, seed=config.seed)
     scorer = load_model(out, lists, config)
-    values = measure(scorer, lists, config, part=part)
+    found = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
-    result = {**summary(config, lists, values, part=part), "finished": finished}
-    return Measured(result, per_query(config, lists, values, part=part))
+    result = {**summary(config, lists, found, part=part), "finished": finished}
+    return Measured(result, per_query(config, lists, found.values, part=part))
 
 
 def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
@@ -65,13 +65,12 @@ def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
     return scorer.eval()
 
 
-def measure(
-    scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test"
-) -> dict[str, Tensor]:
-    """Return every metric of a model on a part of the data, one value per query."""
-    held_out = getattr(lists, part)
+def measure(scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test") -> Measures:
+    """Return every metric of a model on a part of the data."""
+    held_out, seed = getattr(lists, part), config.seed
     evaluation = config.evaluation
     if evaluation.protocol == "full":
-        return evaluate_full(scorer, held_out, evaluation.k)
-    blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=config.seed)
-    return evaluate(scorer, iter(blocks), evaluation.k)
+        return Measures(evaluate_full(scorer, held_out, evaluation.k), beside=None)
+    blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=seed)
+    values = evaluate(scorer, iter(blocks), evaluation.k)
+    return Measures(values, beside_gaps(scorer, blocks, evaluation.k, seed=seed))

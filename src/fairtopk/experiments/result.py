@@ -9,7 +9,7 @@ import platform
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,20 +18,32 @@ from fairtopk import __version__
 from fairtopk.checkpoints import Saved, save_tensors
 from fairtopk.data.files import write_text
 from fairtopk.estimators.methods import METHODS
+from fairtopk.evaluation import Beside
 from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
-from fairtopk.metrics.intervals import Mean, means_with_intervals
+from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 
 CONFIG, METRICS = "config.toml", "metrics.json"
 PER_QUERY = "per_query.safetensors"
+NORMAL_95 = 1.96  # standard errors that 95 % of a normal distribution are within
 USER = "user"  # the numbers of the users, beside the metrics of each
 
 
-def summary(
-    config: Config, lists: Lists, values: dict[str, Tensor], *, part: str
-) -> dict[str, Any]:
-    """Return what a metrics file says of per-query values."""
-    method = config.method
+class Measures(NamedTuple):
+    """What was measured of a model.
+
+    Attributes:
+        values: Every metric, one value per query, ``[Q]``.
+        beside: What belongs beside the gaps; None for lists of the whole catalogue.
+    """
+
+    values: dict[str, Tensor]
+    beside: Beside | None
+
+
+def summary(config: Config, lists: Lists, found: Measures, *, part: str) -> dict[str, Any]:
+    """Return what a metrics file says of what was measured."""
+    method, beside = config.method, found.beside
     fair = METHODS[method.name].fairness != "none"  # without a penalty C has no effect
     return {
         "method": method.name,
@@ -44,10 +56,20 @@ def summary(
         "protocol": config.evaluation.protocol,
         "part": part,
         "split": lists.rule,
-        "metrics": {
-            name: _cell(mean) for name, mean in means_with_intervals(values, seed=0).items()
-        },
+        "metrics": _metrics(found),
+        "score_spread": None if beside is None else _cell(mean_with_interval(beside.spread)),
     }
+
+
+def _metrics(found: Measures) -> dict[str, Any]:
+    """Return the mean of each metric with its interval, and chance floors with theirs."""
+    means = means_with_intervals(found.values, seed=0)
+    cells = {name: _cell(mean) for name, mean in means.items()}
+    for name, floor in (found.beside.floors if found.beside else {}).items():
+        gap, margin = means[name.replace("_floor@", "@")], NORMAL_95 * floor.error
+        interval = (floor.value - margin, floor.value + margin)
+        cells[name] = _cell(gap._replace(mean=floor.value, ci95=interval))
+    return cells
 
 
 def per_query(config: Config, lists: Lists, values: dict[str, Tensor], *, part: str) -> Saved:

@@ -175,8 +175,8 @@ def _finish(
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)
     started = time.perf_counter()
-    values = measure(trainer.scorer, lists, config)
-    result = summary(config, lists, values, part="test")
+    found = measure(trainer.scorer, lists, config)
+    result = summary(config, lists, found, part="test")
     progress = trainer.progress
     result["chosen_epoch"] = (
         progress.history[progress.chosen]["epoch"] if progress.chosen is not None else None
@@ -184,7 +184,7 @@ def _finish(
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     write_text(out / PROVENANCE, json.dumps(provenance(config, lists), indent=2) + "\n")
-    write_result(out / METRICS, result, per_query(config, lists, values, part="test"))
+    write_result(out / METRICS, result, per_query(config, lists, found.values, part="test"))
     return result
 
 

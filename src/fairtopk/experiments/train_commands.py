@@ -13,10 +13,13 @@ SHOWN = {
     "ndcg": "NDCG",
     "exposure_gap": "exposure gap (Eq. 9)",
     "exposure_gap_signed": "  signed",
+    "exposure_gap_floor": "  by chance",
     "rank_exposure_gap": "exposure gap by rank",
     "rank_exposure_gap_signed": "  signed",
+    "rank_exposure_gap_floor": "  by chance",
     "representation_gap": "gap in share of the top",
     "representation_gap_signed": "  signed",
+    "representation_gap_floor": "  by chance",
 }
 
 
@@ -103,6 +106,8 @@ def show_result(result: dict[str, Any]) -> None:
         *(f"K = {k}" for k in ks),
     )
     for name, words in SHOWN.items():
+        if f"{name}@{ks[0]}" not in metrics:
+            continue
         shown.add_row(words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
