@@ -130,3 +130,12 @@ def test_blocks_of_lists_change_only_the_rounding(monkeypatch: pytest.MonkeyPatc
     found = chance_floor(scores, groups, k=3)
     assert found.rounds == expected.rounds
     assert found[:2] == pytest.approx(expected[:2], rel=1e-12)
+
+
+def test_what_a_rare_shuffle_decides_ends_with_an_honest_error() -> None:
+    """Flat scores: as released, a gap is left only where a group has none of the top."""
+    scores, groups = torch.zeros(3, 100), torch.ones(3, 100, dtype=torch.int64)
+    groups[:, :20] = 0
+    floor = chance_floor(scores, groups, k=40, metric="exposure_gap_released", shuffles=50)
+    assert floor.rounds <= 50
+    assert floor.value >= 0

@@ -26,6 +26,7 @@ PRECISION = 0.01  # of the floor: its standard error at the end
 # Over how many deviations, all lists together, a standard error is worth believing.
 LEAST_FREEDOM = 100
 MOST_COPIES = 1_000
+MOST_SHUFFLES = 10_000  # of a list; enough for one list alone, unless a rare shuffle decides
 
 
 class Floor(NamedTuple):
@@ -49,13 +50,15 @@ def chance_floor(
     k: int,
     mask: Values | None = None,
     metric: str = "exposure_gap",
+    shuffles: int = MOST_SHUFFLES,
     seed: int = 0,
 ) -> Floor:
     """Return the mean absolute gap that is left when labels are shuffled within each list.
 
     With three or more groups a gap is the largest difference between two that the list has.
     For `representation_gap` and two groups it is exact. Otherwise labels are shuffled until the
-    standard error of the floor is at most 1 % of it.
+    standard error of the floor is at most 1 % of it, or as often as is allowed: what a rare
+    shuffle decides, such as one that leaves a group none of the top, is never known that well.
 
     Args:
         scores: Model scores, ``[Q, L]``.
@@ -64,6 +67,7 @@ def chance_floor(
         mask: False on padding, ``[Q, L]``; left out, there is none.
         metric: "exposure_gap", "exposure_gap_released", "rank_exposure_gap" or
             "representation_gap".
+        shuffles: The most shuffles of each list, at least 2.
         seed: Of the shuffles.
 
     Example:
@@ -77,7 +81,7 @@ def chance_floor(
     checked_choice("metric", metric, NOTIONS)
     ks = checked_ks([k])
     lists = labelled_lists(scores, groups, mask, ks=ks, named=False)
-    return _floors(lists, [metric], ks, seed)[0]
+    return _floors(lists, [metric], ks, shuffles, seed)[0]
 
 
 def chance_floors(
@@ -86,6 +90,7 @@ def chance_floors(
     *,
     ks: Sequence[int],
     mask: Values | None = None,
+    shuffles: int = MOST_SHUFFLES,
     seed: int = 0,
 ) -> dict[str, Floor]:
     """Return `chance_floor` of every gap at every K, from one set of shuffles.
@@ -95,14 +100,17 @@ def chance_floors(
     distinct = checked_ks(ks)
     lists = labelled_lists(scores, groups, mask, ks=distinct, named=False)
     names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in distinct]
-    return dict(zip(names, _floors(lists, list(NOTIONS), distinct, seed), strict=True))
+    return dict(
+        zip(names, _floors(lists, list(NOTIONS), distinct, shuffles, seed), strict=True)
+    )
 
 
 def _floors(
-    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], seed: int
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
 ) -> list[Floor]:
     """Return the floor of each metric at each of `ks`, metric by metric."""
     seed = checked_whole("seed", seed, least=0)
+    shuffles = checked_whole("shuffles", shuffles, least=2)
     if len(lists.group) == 0:
         return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
     exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]
@@ -110,7 +118,9 @@ def _floors(
     found = {(metric, k): Floor(_exact(lists.group, k), 0.0, 0) for metric in exact for k in ks}
     if others:
         cells = [(metric, k) for metric in others for k in ks]
-        found |= dict(zip(cells, _shuffled_floors(lists, others, ks, seed), strict=True))
+        found |= dict(
+            zip(cells, _shuffled_floors(lists, others, ks, shuffles, seed), strict=True)
+        )
     return [found[metric, k] for metric in metrics for k in ks]
 
 
@@ -133,13 +143,13 @@ def _exact(group: Tensor, k: int) -> float:
 
 
 def _shuffled_floors(
-    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], seed: int
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
 ) -> list[Floor]:
-    """Return the floors by shuffling until each is known to `PRECISION`."""
+    """Return the floors by shuffling until each is known to `PRECISION`, or often enough."""
     n_lists, n_groups = lists.size.shape
     # A few lists are shuffled many times at once.
     fitting = BLOCK_SUMS // (n_lists * n_groups * len(ks))
-    copies = min(max(1, fitting), MOST_COPIES)
+    copies = min(max(1, fitting), MOST_COPIES, shuffles)
 
     def measure(tops: Tops) -> Tensor:
         gaps = torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
@@ -153,13 +163,14 @@ def _shuffled_floors(
             dim=1,
         )
         rounds += copies
-        if n_lists * (rounds - 1) < LEAST_FREEDOM:
+        last = rounds + copies > shuffles and rounds > 1
+        if n_lists * (rounds - 1) < LEAST_FREEDOM and not last:
             continue
         total, squares = sums
         # Lists are shuffled apart from each other, so the variances of their means add up.
         variance = (squares - total**2 / rounds).clamp(min=0) / (rounds - 1)
         error = (variance.sum(0) / rounds).sqrt() / n_lists
         value = total.mean(0) / rounds
-        if (error <= PRECISION * value).all():
+        if last or (error <= PRECISION * value).all():
             found = zip(value.tolist(), error.tolist(), strict=True)
             return [Floor(mean, deviation, rounds) for mean, deviation in found]
