@@ -10,6 +10,7 @@ Figures are medians in milliseconds, drawing the lists included.
 import argparse
 import gc
 import json
+import math
 import statistics
 import time
 from typing import NamedTuple
@@ -125,7 +126,8 @@ def age(phase: Phase, sizes: Sizes) -> None:
     assert isinstance(phase.optimizer, LazyOptimizer)
     generator = torch.Generator().manual_seed(0)
     steps = max(sizes.users // sizes.batch, 1)
-    read = min(sizes.batch * sizes.length / sizes.items, 1.0)  # share of items, roughly
+    drawn = sizes.batch * sizes.length / sizes.items
+    read = min(1 - math.exp(-drawn), 1 - 1e-6)  # share of items that a batch has, roughly
     for state in phase.optimizer.state.values():
         last = state["last"]
         if len(last) == sizes.users:

@@ -30,6 +30,8 @@ from fairtopk.scorers.blocks import blocks_of
 from fairtopk.scorers.deeper import deeper_gradients, deeper_scores
 from fairtopk.scorers.weights import Weights
 
+ROWS = 4_096  # of a table that memory is asked for at a time
+
 
 class Lists(NamedTuple):
     """What is to be scored, and how.
@@ -227,8 +229,10 @@ class Pass:
 
 def _like(table: Tensor, rows: int | None = None) -> Tensor:
     """Return a table of that shape, or with so many rows, with whatever content."""
-    shape = (len(table) if rows is None else rows, table.shape[1])
-    return torch.from_numpy(recycled(shape, table.numpy().dtype))
+    count = len(table) if rows is None else rows
+    # Whole steps, so that batches with other numbers of rows find the memory of those before.
+    room = (-(-count // ROWS) * ROWS, table.shape[1])
+    return torch.from_numpy(recycled(room, table.numpy().dtype))[:count]
 
 
 def _slots(pairs: Pairs) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
