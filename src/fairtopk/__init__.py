@@ -11,6 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from fairtopk import losses, metrics, statistics
+    from fairtopk.auditing.audit import Audit, audit
     from fairtopk.batches import Batch, ListSampler, ListSizes
     from fairtopk.data.features import Features
     from fairtopk.data.groups import GroupRule, Groups, groups_from
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
     from fairtopk.data.synthetic import SyntheticShape, make_synthetic
     from fairtopk.errors import InputError
     from fairtopk.experiments.comparing import compare
+    from fairtopk.experiments.report import report
     from fairtopk.feature_lists import split_queries
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
     from fairtopk.rerankers import rerank
 
 _HOMES = {
+    "Audit": "fairtopk.auditing.audit",
     "Batch": "fairtopk.batches",
     "Features": "fairtopk.data.features",
     "GroupRule": "fairtopk.data.groups",
@@ -34,11 +37,13 @@ _HOMES = {
     "ListSizes": "fairtopk.batches",
     "Lists": "fairtopk.lists",
     "SyntheticShape": "fairtopk.data.synthetic",
+    "audit": "fairtopk.auditing.audit",
     "compare": "fairtopk.experiments.comparing",
     "groups_from": "fairtopk.data.groups",
     "load": "fairtopk.data.load",
     "load_split": "fairtopk.lists",
     "make_synthetic": "fairtopk.data.synthetic",
+    "report": "fairtopk.experiments.report",
     "rerank": "fairtopk.rerankers",
     "save_split": "fairtopk.lists",
     "split": "fairtopk.lists",
@@ -47,6 +52,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Audit",
     "Batch",
     "Features",
     "GroupRule",
@@ -57,6 +63,7 @@ __all__ = [
     "ListSizes",
     "Lists",
     "SyntheticShape",
+    "audit",
     "compare",
     "groups_from",
     "load",
@@ -64,6 +71,7 @@ __all__ = [
     "losses",
     "make_synthetic",
     "metrics",
+    "report",
     "rerank",
     "save_split",
     "split",

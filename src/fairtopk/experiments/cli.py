@@ -7,14 +7,18 @@ import typer
 from typer import Option
 
 import fairtopk
+from fairtopk.experiments.audit_commands import audit
 from fairtopk.experiments.console import console, run
 from fairtopk.experiments.data_commands import data_app
+from fairtopk.experiments.report_commands import report
 from fairtopk.experiments.train_commands import evaluate, train
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(evaluate)
+app.command()(report)
+app.command()(audit)
 
 
 @app.callback(invoke_without_command=True)

@@ -60,6 +60,14 @@ def table(title: str, *columns: str) -> Table:
     return made
 
 
+def whole_numbers(text: str) -> list[int]:
+    """Return what ``--k`` is given as: one or more numbers, separated by commas."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--k takes whole numbers such as 10,50, got {text!r}") from None
+
+
 @contextmanager
 def byte_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     """Yield a function of (bytes done, total): a bar on a terminal, some lines elsewhere."""

@@ -21,6 +21,7 @@ from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.console import TrainingProgress, table
 from fairtopk.experiments.measuring import load_model
+from fairtopk.experiments.report import report
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split
 from fairtopk.metrics import entropy, exposure_gap, matched_temperature
@@ -64,7 +65,8 @@ def run_demo(console: Console, out: Path | None, *, seed: int = 0) -> None:
         if out is not None:
             text = json.dumps(list(results.values()), indent=2) + "\n"
             write_text(out / "results.json", text)
-            console.print(f"written to {out}", highlight=False, soft_wrap=True)
+            page = report(out)
+            console.print(f"written to {out}; look at {page}", highlight=False, soft_wrap=True)
 
 
 def demo_config(method: dict[str, Any], seed: int) -> Config:

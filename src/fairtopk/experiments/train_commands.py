@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.console import TrainingProgress, console, table
+from fairtopk.experiments.console import TrainingProgress, console, table, whole_numbers
 
 SHOWN = {
     "ndcg": "NDCG",
@@ -83,7 +83,7 @@ def evaluate(
     if protocol is not None:
         changes["protocol"] = protocol
     if k is not None:
-        changes["k"] = _whole_numbers(k)
+        changes["k"] = whole_numbers(k)
     if out is not None and out.exists():
         raise InputError(f"--out {out} exists; choose a new file")
     result, queries = evaluate_run(run, changes, part=part, data=data)
@@ -114,13 +114,6 @@ def show_result(result: dict[str, Any]) -> None:
     if undefined := metrics[most]["undefined"]:
         line = f"left out: {undefined:,} users for whom {most} is undefined"
         console.print(line, highlight=False)
-
-
-def _whole_numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--k takes whole numbers such as 10,50, got {text!r}") from None
 
 
 def _ks(result: dict[str, Any]) -> list[str]:

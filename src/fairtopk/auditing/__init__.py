@@ -1,0 +1,1 @@
+"""Auditing rankings made elsewhere: a table in, figures with their uncertainty out."""

@@ -1,0 +1,159 @@
+"""Finding the runs in a folder, and saying what of them is not there."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import METHODS
+from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.result import CONFIG, METRICS, per_query_path
+from fairtopk.experiments.run import LOG, PROVENANCE
+from fairtopk.reporting.results import Result, Run, Sweep
+
+WEIGHTS = {"c": "C", "c_relative": "C/n²"}
+
+
+def collect(folder: Path) -> Sweep:
+    """Return what the finished runs in a folder left, at any depth."""
+    if not folder.is_dir():
+        raise InputError(
+            f"{folder} is not a folder; give one that holds runs of fairtopk train"
+        )
+    results: dict[tuple[str, str], Result] = {}
+    missing: list[str] = []
+    for config in sorted(folder.rglob(CONFIG)):
+        for result in _results_of(folder, config.parent, missing):
+            _add(results, result, missing)
+    if not results:
+        reason = f" ({missing[0]})" if missing else ""
+        raise InputError(
+            f"{folder} holds no finished run{reason}; make one with fairtopk train"
+        )
+    return Sweep(folder.resolve().name, list(results.values()), missing)
+
+
+def _results_of(folder: Path, out: Path, missing: list[str]) -> list[Result]:
+    name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
+    if not (out / METRICS).exists():
+        missing.append(f"{name} is not finished: it is left out.")
+        return []
+    try:
+        config, first = load_config(out / CONFIG), _json(out / METRICS)
+    except (InputError, ValueError, OSError):
+        missing.append(f"{name} cannot be read, or is of another version: it is left out.")
+        return []
+    run = _run(out, name, config, first, missing)
+    found = [_result(run, config, out / METRICS, first, missing)]
+    for path in sorted(out.glob("metrics-*.json")):
+        try:
+            later = _json(path)
+            if later.get("finished") is False:
+                missing.append(f"{name}: {path.name} is of the unfinished run: it is left out.")
+            else:
+                found.append(_result(run, config, path, later, missing))
+        except (ValueError, KeyError, OSError):
+            missing.append(f"{name}: {path.name} cannot be read: it is left out.")
+    return found
+
+
+def _run(
+    out: Path, name: str, config: Config, result: dict[str, Any], missing: list[str]
+) -> Run:
+    sections = config.model_dump(mode="json", include={"method", "model", "training"})
+    settings = {
+        f"{part}.{key}": value for part in sections for key, value in sections[part].items()
+    }
+    given = {key: settings.pop(f"method.{key}") for key in WEIGHTS}
+    fair = METHODS[config.method.name].fairness != "none"
+    weights = [(WEIGHTS[key], float(c)) for key, c in given.items() if c is not None]
+    log = _log(out / LOG)
+    if not log:
+        missing.append(f"{name} has no {LOG}: it has no training curve.")
+    provenance = {}
+    try:
+        provenance = _json(out / PROVENANCE)
+    except (ValueError, OSError):
+        missing.append(f"{name} has no {PROVENANCE}: where its numbers come from is not known.")
+    return Run(
+        name=name,
+        method=config.method.name,
+        settings=settings,
+        weight=weights[0] if fair and weights else None,
+        seed=config.seed,
+        log=log,
+        spread=_spread(log, result),
+        config=_shared_config(config),
+        provenance=provenance,
+    )
+
+
+def _result(
+    run: Run, config: Config, path: Path, found: dict[str, Any], missing: list[str]
+) -> Result:
+    data = config.data.model_dump(mode="json", exclude={"path", "options"})
+    sampled = found["protocol"] == "sampled"
+    unrated = config.evaluation.unrated if sampled else None
+    checksum = run.provenance.get("data", {}).get("sha256")
+    lists = {
+        "data": found["data"],
+        "part": found["part"],
+        "protocol": found["protocol"],
+        "unrated": unrated,
+        "checksum": checksum[:12] if checksum else None,
+        **{key: data[key] for key in ("groups", "split", "test", "validation", "min_ratings")},
+    }
+    kept = per_query_path(path)
+    if not kept.exists():
+        missing.append(f"{run.name} has no {kept.name}: it is not tested against others.")
+    return Result(run, lists, found["metrics"], (kept,) if kept.exists() else ())
+
+
+def _add(results: dict[tuple[str, str], Result], result: Result, missing: list[str]) -> None:
+    """Put a result beside the others, or into the one of the same run and lists at other K."""
+    run = result.run
+    lists = json.dumps(result.lists, sort_keys=True, default=str)
+    key = (run.name, lists)
+    if key in results:
+        old = results[key]
+        whole = result.metrics | old.metrics
+        results[key] = Result(run, old.lists, whole, old.per_query + result.per_query)
+        return
+    for (_, other_lists), other in results.items():
+        same = (other.run.seed, other.run.weight, other.run.settings)
+        if other_lists == lists and same == (run.seed, run.weight, run.settings):
+            missing.append(f"{run.name} is {other.run.name} once more: it is left out.")
+            return
+    results[key] = result
+
+
+def _spread(log: list[dict[str, Any]], result: dict[str, Any]) -> float | None:
+    """Return the spread of scores in test lists, or in training lists at the kept epoch."""
+    measured = (result.get("score_spread") or {}).get("mean")
+    if measured is not None:
+        return float(measured)
+    # Epochs count anew in each phase, and the last phase is the method's.
+    kept = [record for record in log if record.get("epoch") == result.get("chosen_epoch")]
+    return kept[-1].get("spread") if kept else None
+
+
+def _log(path: Path) -> list[dict[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+    except (ValueError, OSError):
+        return []
+
+
+def _json(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} holds no object")
+    return found
+
+
+def _shared_config(config: Config) -> str:
+    """Return a config as TOML that does not tell where files are."""
+    options = {key: value for key, value in config.data.options.items() if key != "items"}
+    data = config.data.model_copy(update={"path": None, "options": options})
+    return dump_config(config.model_copy(update={"data": data}))

@@ -1,0 +1,143 @@
+"""The table of results: a row per point, for one set of lists and one gap."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from fairtopk.reporting.curves import Cell, Point, View
+from fairtopk.reporting.marks import LEVEL, MOST, Tests, corrected, paired_tests
+from fairtopk.reporting.words import MSE, gap_words, number
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A number of the table: its text, and in words whether it differs from the base."""
+
+    text: str
+    mark: str = ""
+    better: bool = False
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class ResultsTable:
+    """What a page shows for one view and gap.
+
+    Attributes:
+        view: Place of the view.
+        gap: Such as ``exposure_gap`` or ``exposure_gap_mse``.
+        words: What the gap is called.
+        ks: For each there are columns of NDCG, gap, gap by chance if known, signed gap.
+        floors: Whether gaps by chance are known.
+        rows: What stands in a row: names, seeds, spread, then the cells of each K.
+        notes: What must be said of the marks.
+    """
+
+    view: int
+    gap: str
+    words: str
+    ks: list[int]
+    floors: bool
+    rows: list[dict[str, Any]]
+    notes: list[str]
+
+
+def results_tables(views: list[View]) -> list[ResultsTable]:
+    """Return a table for each view, gap and form of it."""
+    tables = []
+    for place, view in enumerate(views):
+        forms = [gap + form for gap in view.gaps for form in ("", MSE)]
+        measured = {name for point in view.points for name in point.values}
+        names = [f"{name}@{k}" for name in ("ndcg", *forms) for k in view.ks]
+        tests = paired_tests(view, [name for name in names if name in measured])
+        for gap in forms:
+            if any(f"{gap}@{k}" in measured for k in view.ks):
+                tables.append(_table(place, view, gap, tests))
+    return tables
+
+
+def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
+    p_values = corrected(tests, [f"{name}@{k}" for name in ("ndcg", gap) for k in view.ks])
+    floors = any(f"{gap}_floor@{k}" in point.values for point in view.points for k in view.ks)
+
+    def cells(point: Point) -> list[tuple[Shown, ...]]:
+        return [
+            (
+                _shown(point, f"ndcg@{k}", tests, p_values),
+                _shown(point, f"{gap}@{k}", tests, p_values),
+                *([Shown(number(point.mean(f"{gap}_floor@{k}")))] if floors else []),
+                Shown(number(point.mean(f"{gap.removesuffix(MSE)}_signed@{k}"))),
+            )
+            for k in view.ks
+        ]
+
+    rows = [
+        {
+            "curve": point.curve,
+            "label": point.label,
+            "base": point is view.base,
+            "seeds": [result.run.seed for result in point.results],
+            "spread": number(_spread(point)),
+            "cells": cells(point),
+        }
+        for point in view.points
+    ]
+    form = ", mean squared" if gap.endswith(MSE) else ""
+    words = f"{gap_words(gap.removesuffix(MSE))}{form}"
+    return ResultsTable(
+        view=place,
+        gap=gap,
+        words=words,
+        ks=view.ks,
+        floors=floors,
+        rows=rows,
+        notes=_notes(view, tests, len(p_values)),
+    )
+
+
+def _shown(
+    point: Point, name: str, tests: Tests, p_values: dict[tuple[str, str], float]
+) -> Shown:
+    if name not in point.values:
+        return Shown(number(None))
+    text = _with_interval(point.values[name])
+    p = p_values.get((point.name, name), 1.0)
+    if not p < LEVEL:
+        return Shown(text)
+    rise = tests[point.name][name].difference > 0
+    mark, word = ("▲", "higher") if rise else ("▼", "lower")
+    said = f"{word} than the colour-blind model, p = {p:.2g} by Holm"
+    return Shown(text, mark, rise == name.startswith("ndcg@"), said)
+
+
+def _with_interval(cell: Cell) -> str:
+    if cell.low != cell.low:
+        return number(cell.mean)
+    return f"{number(cell.mean)} ±{(cell.high - cell.low) / 2:.1g}"
+
+
+def _spread(point: Point) -> float | None:
+    known = [s for result in point.results if (s := result.run.spread) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:
+    if view.base is None:
+        return ["No marks: no colour-blind run is here to compare with."]
+    untested = sum(p is not view.base and p.name not in tests for p in view.points)
+    notes = []
+    if tests:
+        notes.append(
+            f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} by Holm for the "
+            f"{number_of_tests} tests of this table); green is better. Paired randomisation "
+            f"over users, of the difference from the colour-blind run of the same seed, "
+            f"averaged over seeds: it tells that these models differ, not that other seeds "
+            f"would."
+        )
+    if number_of_tests > MOST:
+        notes.append(f"With more than {MOST} tests at once no mark can appear.")
+    if untested:
+        notes.append(
+            f"{untested} of {len(view.points) - 1} rows could not be tested: no values of each "
+            f"user, or no colour-blind run of the same seed."
+        )
+    return notes

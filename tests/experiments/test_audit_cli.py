@@ -1,0 +1,138 @@
+"""`fairtopk audit` as a user meets it: its output and its exit code."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from fairtopk.experiments.cli import main
+
+
+class Ended(NamedTuple):
+    code: int | str | None
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def ranked(tmp_path: Path) -> Path:
+    """Thirty lists of ten people, in which men come first more often."""
+    rng = np.random.default_rng(0)
+    lines = ["job,person,score,hired,sex"]
+    for job in range(30):
+        for person in range(10):
+            man = person % 2
+            score = rng.normal() + man
+            lines.append(f"{job},{person},{score:.4f},{person % 3 == 0:d},{'fm'[man]}")
+    path = tmp_path / "ranked.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ranked: Path
+) -> Run:
+    """A function that audits the ranked people with some more words, in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+    words = ["--query", "job", "--item", "person", "--groups", "sex", "--k", "3,5"]
+
+    def run(*more: str | Path, file: Path = ranked) -> Ended:
+        command = ["fairtopk", "audit", str(file), *words, *map(str, more)]
+        monkeypatch.setattr(sys, "argv", command)
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(ended.value.code, *capsys.readouterr())
+
+    return run
+
+
+def test_it_prints_tables_and_writes_json(run: Run, tmp_path: Path) -> None:
+    ended = run("--score", "score", "--relevance", "hired", "--out", tmp_path / "out")
+    assert ended.code == 0, ended.stderr
+    for words in ("30 lists", "ndcg@3", "impact ratio", "f less m", "largest gaps"):
+        assert words in ended.stdout
+    record = json.loads((tmp_path / "out" / "audit.json").read_text())
+    assert record["data"]["name"] == "ranked.csv"
+    value = record["columns"][0]["metrics"]["impact_ratio@3"]["value"]
+    assert f"{value:.3f}" in ended.stdout
+
+
+def test_a_rule_that_holds_ends_with_1_and_one_that_does_not_with_0(run: Run) -> None:
+    failed = run("--score", "score", "--fail-if", "impact_ratio@3 < 0.9")
+    assert failed.code == 1
+    assert "FAILED: impact_ratio@3 < 0.9" in failed.stdout
+    passed = run("--score", "score", "--fail-if", "sex:impact_ratio@3 < 0.001")
+    assert passed.code == 0
+    assert "passed" in passed.stdout
+
+
+def test_several_rules_are_checked(run: Run) -> None:
+    ended = run(
+        "--score", "score", "--fail-if", "impact_ratio@3 < 0", "--fail-if", "impact_ratio@5 > 0"
+    )
+    assert ended.code == 1
+    assert ended.stdout.count("impact_ratio@") >= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--score", "score", "--fail-if", "ratio@3 < 1"), "its metrics are impact_ratio@3"),
+        (("--score", "score", "--fail-if", "nonsense"), "a rule is a metric"),
+        (("--score", "points"), "has no column 'points'"),
+        ((), "scores or a column of ranks, got neither"),
+        (("--score", "score", "--k", "ten"), "--k takes whole numbers"),
+        (("--score", "sex"), "sex must be a number"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_and_exit_code_2(
+    run: Run, words: tuple[str, ...], sentence: str
+) -> None:
+    ended = run(*words)
+    assert ended.code == 2
+    assert sentence in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_a_pair_twice_is_told_by_its_line(run: Run, ranked: Path) -> None:
+    lines = ranked.read_text().splitlines()
+    ranked.write_text("\n".join([*lines, lines[1]]) + "\n")
+    ended = run("--score", "score")
+    assert ended.code == 2
+    assert "ranked.csv, line 302: query 0 ranks item 0 again" in ended.stderr
+
+
+def test_ranks_alone_say_why_softmax_metrics_are_missing(run: Run) -> None:
+    ended = run("--rank", "score")
+    assert ended.code == 0
+    assert "exposure_gap and exposure_gap_released are left out" in ended.stdout
+    assert "softmax exposure" not in ended.stdout
+
+
+def test_a_baseline_adds_a_table_of_changes(run: Run, ranked: Path, tmp_path: Path) -> None:
+    other = tmp_path / "before.csv"
+    other.write_text(ranked.read_text())
+    ended = run("--score", "score", "--baseline", other)
+    assert ended.code == 0
+    assert "what changes from before.csv, over the 30 queries of both" in ended.stdout
+
+
+def test_a_rule_on_what_is_undefined_ends_with_2(run: Run, tmp_path: Path) -> None:
+    apart = tmp_path / "apart.csv"
+    apart.write_text("job,person,score,sex\n1,1,1,f\n2,2,1,m\n")
+    ended = run("--score", "score", "--fail-if", "rank_exposure_gap@3 > 0.5", file=apart)
+    assert ended.code == 2
+    assert "cannot be checked" in ended.stderr
+
+
+def test_markup_in_labels_is_shown_as_text(run: Run, ranked: Path) -> None:
+    ranked.write_text(ranked.read_text().replace(",f\n", ",[red]f[/]\n"))
+    assert "[red]f[/]" in run("--score", "score").stdout

@@ -1,0 +1,125 @@
+"""Reports on runs that were really trained, and the command."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairtopk.batches import candidate_batch
+from fairtopk.checkpoints import load_tensors
+from fairtopk.evaluation import sampled_blocks
+from fairtopk.experiments.cli import main
+from fairtopk.experiments.collecting import collect
+from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.measuring import evaluate_run, load_model
+from fairtopk.experiments.rankings import loader, rankings_of
+from fairtopk.experiments.result import write_result
+from fairtopk.experiments.run import train_run
+from fairtopk.lists import Lists
+from fairtopk.reporting.curves import views_of
+from fairtopk.reporting.results import Rankings
+from fairtopk.scoring import score
+
+K = 10
+
+
+def config_of(method: dict[str, object]) -> Config:
+    training = {"warmup_epochs": 1, "epochs": 1, "lists": {"rated": 5, "unrated": 20}}
+    return check_config(
+        {
+            "model": {"name": "mf", "width": 4},
+            "method": {"k": K, **method},
+            "training": training,
+            "evaluation": {"k": [K], "unrated": 50},
+        },
+        "the test",
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ({"name": "k-song"}, {"name": "kso-red", "c_relative": 1.0}):
+        out = folder / str(method["name"])
+        train_run(config_of(method), out)
+        write_result(out / "metrics-full.json", *evaluate_run(out, {"protocol": "full"}))
+    return folder
+
+
+def lists_of(config: Config) -> Lists:
+    return loader()(config.data, config.seed)
+
+
+def test_rankings_are_those_of_the_most_unfair_lists(trained: Path) -> None:
+    view = views_of(collect(trained).results)[0]
+    found = rankings_of(trained, view, loader())
+    assert isinstance(found, Rankings)
+    config = config_of({"name": "k-song"})
+    lists = lists_of(config)
+    (block,) = sampled_blocks(lists.test, unrated=50, seed=config.seed)
+    scores = score(load_model(trained / "k-song", lists, config), block)
+    gaps = load_tensors(trained / "k-song" / "per_query.safetensors").tensors["exposure_gap@10"]
+    worst = int(gaps.nan_to_num(-1).argmax())
+    valid = torch.where(block.mask[worst], scores[worst], -torch.inf)
+    top = valid.argsort(descending=True, stable=True)[:K]
+    row = "".join(str(int(group)) for group in block.group[worst][top])
+    assert found.rows_before[0] == row
+    assert (found.of, len(found.rows_after)) == (int((~gaps.isnan()).sum()), 30)
+    assert found.groups == ("a", "b")
+    assert found.before.startswith("k-song, seed 0")
+    assert found.after.startswith("kso-red, C/n² = 1, seed 0")
+
+
+def test_rankings_of_the_full_catalogue_leave_out_what_was_rated(trained: Path) -> None:
+    full = views_of(collect(trained).results)[1]
+    assert full.label.endswith("full catalogue")
+    found = rankings_of(trained, full, loader())
+    assert isinstance(found, Rankings)
+    config = config_of({"name": "k-song"})
+    lists = lists_of(config)
+    kept = load_tensors(trained / "k-song" / "per_query-full.safetensors").tensors
+    worst = int(kept["user"][kept["exposure_gap@10"].nan_to_num(-1).argmax()])
+    (catalogue,) = (one for one in lists.test.full(block=1) if one.user[0] == worst)
+    batch = candidate_batch(catalogue, lists.data.group)
+    scores = score(load_model(trained / "k-song", lists, config), batch)
+    top = torch.where(batch.mask, scores, -torch.inf)[0].argsort(descending=True)[:K]
+    row = "".join(str(int(group)) for group in batch.group[0][top])
+    assert found.rows_before[0] == row
+
+
+def test_rankings_need_the_models(trained: Path, tmp_path: Path) -> None:
+    view = views_of(collect(trained).results)[0]
+    said = rankings_of(tmp_path, view, loader())
+    assert said == "the data or the models could not be loaded again"
+
+
+@pytest.fixture
+def run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    def run(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_the_command_writes_a_page_with_rankings(run, trained: Path, tmp_path: Path) -> None:
+    code, out, _ = run("report", trained, "--out", tmp_path / "new" / "page.html")
+    assert code == 0
+    assert "page.html" in out
+    page = (tmp_path / "new" / "page.html").read_text(encoding="utf-8")
+    assert 'id="rankings"' in page
+    assert "Nothing is missing." in page
+    assert collect(trained).results[0].run.spread > 0
+
+
+def test_the_command_refuses_a_folder_without_runs(run, tmp_path: Path) -> None:
+    code, _, said = run("report", tmp_path)
+    assert code == 2
+    assert "holds no finished run" in said
+    assert len(said.splitlines()) == 1
