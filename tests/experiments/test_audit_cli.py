@@ -111,7 +111,7 @@ def test_a_pair_twice_is_told_by_its_line(run: Run, ranked: Path) -> None:
 
 
 def test_ranks_alone_say_why_softmax_metrics_are_missing(run: Run) -> None:
-    ended = run("--rank", "score")
+    ended = run("--rank", "person")
     assert ended.code == 0
     assert "exposure_gap and exposure_gap_released are left out" in ended.stdout
     assert "softmax exposure" not in ended.stdout
@@ -136,3 +136,13 @@ def test_a_rule_on_what_is_undefined_ends_with_2(run: Run, tmp_path: Path) -> No
 def test_markup_in_labels_is_shown_as_text(run: Run, ranked: Path) -> None:
     ranked.write_text(ranked.read_text().replace(",f\n", ",[red]f[/]\n"))
     assert "[red]f[/]" in run("--score", "score").stdout
+
+
+def test_columns_may_be_spaced_and_wrong_places_are_told_at_once(
+    run: Run, ranked: Path
+) -> None:
+    assert run("--score", "score", "--groups", "sex, hired").code == 0
+    ended = run("--score", "score", "--out", ranked)
+    assert (ended.code, "is a file; give a folder" in ended.stderr) == (2, True)
+    ended = run("--rank", "score")
+    assert (ended.code, "ranks rise from 1" in ended.stderr) == (2, True)

@@ -137,6 +137,11 @@ def rankings_of(table: Table, columns: Columns) -> Rankings:
     with np.errstate(over="ignore"):  # a score may be too large for float32
         score = ratings_array(frame[ordering], EVERYTHING, origin)
     if columns.score is None:
+        if len(score) and score.min() < 0:
+            raise InputError(
+                f"{origin.row(int(score.argmin()))}: the rank in {ordering!r} is "
+                f"{score.min():g}, but ranks rise from 1; a column of scores goes to score"
+            )
         score = -score
     relevance = None
     if columns.relevance is not None:

@@ -138,8 +138,8 @@ def _check(check: Record) -> str:
     where = f"{check['column']}: " if check["column"] is not None else ""
     if check["fired"] is None:
         return f"not checked: {check['rule']} ({where}{check['metric']} is undefined)"
-    verdict = "FAILED" if check["fired"] else "passed"
-    return f"{verdict}: {check['rule']} ({where}{check['metric']} is {check['value']:.4g})"
+    verdict = "FAILED:" if check["fired"] else "passed, for it is not so:"
+    return f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})"
 
 
 def _ratio(found: Record) -> str:

@@ -47,6 +47,8 @@ def audit(
     from fairtopk.data.files import write_text
     from fairtopk.reporting.audit_page import audit_page
 
+    if out is not None and out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; give a folder")
     with console.status(f"measuring {file.name}"):
         found = audit_rankings(
             file,
@@ -55,7 +57,7 @@ def audit(
             score=score,
             rank=rank,
             relevance=relevance,
-            groups=groups.split(","),
+            groups=[one.strip() for one in groups.split(",")],
             items=items,
             items_item=items_item,
             k=whole_numbers(k),
