@@ -23,14 +23,14 @@ def rows_behind(
             found[count] = row
             count += 1
             last[row] = ~last[row]  # below 0 until the end: found before
+    found = found[:count]
     if count * FEW > len(last):
-        count = 0
+        place = 0
         for row in range(len(last)):
             if last[row] < 0:
-                found[count] = row
-                count += 1
-    found = found[:count]
-    if count * FEW <= len(last):
+                found[place] = row
+                place += 1
+    else:
         found.sort()
     for row in found:
         last[row] = ~last[row]
