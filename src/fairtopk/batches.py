@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from fairtopk.kernels.sampling import group_lists, training_lists
 from fairtopk.lists import Candidates, Lists, Ratings, check_whole
 
 
-class Batch(NamedTuple):
-    """Lists of Q queries with L slots each; relevant items stand in the first R slots.
+class Columns(NamedTuple):
+    """What a batch holds: Q queries with L slots each, relevant items in the first R slots.
 
     A list stands for a longer one, of which it is a sample, or for itself. In the terms of
     Algorithm 1, the slots in `mask` are B_q and those with a label in `group` are B_a and B_b:
@@ -49,6 +50,26 @@ class Batch(NamedTuple):
     length: Tensor
     n_relevant: Tensor
     ideal_dcg: Tensor
+
+
+class Batch(Columns):
+    """Lists of Q queries, with what several parts of an objective ask of them, found once."""
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """Which slots hold an item, of the list or drawn apart from it, ``[Q, L]``."""
+        return self.weight > 0
+
+    @cached_property
+    def size(self) -> Tensor:
+        """How many slots each list has at hand, in the type of weights, ``[Q]``."""
+        return self.mask.to(self.weight.dtype).sum(-1)
+
+    @cached_property
+    def share(self) -> Tensor:
+        """The weight of each slot in a mean over its list, ``[Q, L]``; 0 off the list."""
+        weight = self.weight * self.mask
+        return weight / weight.sum(-1, keepdim=True)
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,8 @@ class Selection(NamedTuple):
     """Which part of each list counts: psi(h - lambda), and how it moves with the scores.
 
     Attributes:
-        psi: Weight of each slot, ``[Q, L]``.
-        slope: psi' where the gradient goes through psi, None where psi is frozen, ``[Q, L]``.
+        psi: Weight of each slot, ``[Q, L]``, or of those that are asked for, ``[Q, R]``.
+        slope: psi' where the gradient goes through psi, None where psi is frozen, alike.
         lam_slope: d lambda / d h where the gradient goes through lambda too, ``[Q, L]``.
     """
 
@@ -48,19 +48,18 @@ class Selection(NamedTuple):
     slope: Tensor | None = None
     lam_slope: Tensor | None = None
 
-    def through(self, toward: Tensor) -> Tensor | float:
-        """Return the gradient by way of psi and lambda, where `toward` is that in psi.
+    def add_through(self, toward: Tensor, grad: Tensor) -> None:
+        """Add to `grad` the part by way of psi and lambda, where `toward` is that in psi.
 
-        `toward` has the first R slots, ``[Q, R]``; what is returned has all, ``[Q, L]``.
+        `toward` may have the first R slots only, ``[Q, R]``; `grad` has all, ``[Q, L]``.
         """
         if self.slope is None:
-            return 0.0
+            return
         rows = toward.shape[1]
-        grad = torch.zeros_like(self.psi)
-        grad[:, :rows] = self.slope[:, :rows] * toward
+        moved = self.slope[:, :rows] * toward
+        grad[:, :rows] += moved
         if self.lam_slope is not None:
-            grad -= self.lam_slope * grad.sum(-1, keepdim=True)
-        return grad
+            grad -= self.lam_slope * moved.sum(-1, keepdim=True)
 
 
 def select_all(scores: Tensor) -> Selection:

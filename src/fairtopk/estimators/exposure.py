@@ -53,26 +53,25 @@ class ExposureDisparity(nn.Module):
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
         """
-        group, n_groups, length = batch.group, self.n_groups, batch.mask.sum(-1, keepdim=True)
+        group, n_groups, length = batch.group, self.n_groups, batch.size[:, None]
         size = group_sums(batch.weight, group, n_groups=n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         # A list with fewer than two groups has no disparity, and must not touch the averages.
         present &= (present.sum(-1) > 1)[:, None]
         some = present.any(-1)
-        share = batch.weight * batch.mask
-        share = share / share.sum(-1, keepdim=True)
 
         # Eq. 21, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
-        held = torch.where(batch.weight > 0, scores, -torch.inf)
+        held = torch.where(batch.valid, scores, -torch.inf)
         highest = held.amax(-1, keepdim=True)
         scaled = (held - highest).exp()
         weighted = batch.weight * scaled
         total = group_sums(weighted * selection.psi, group, n_groups=n_groups)
         fresh = (total / size).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
-        fresh = (share * scaled).sum(-1, keepdim=True).log() + highest
+        shared = batch.share * scaled
+        fresh = shared.sum(-1, keepdim=True).log() + highest
         log_q = self.log_u_q.update(rows, fresh.expand(rows.shape), where=present)
         # A mean exposure is at most 1; a stale average could claim more.
         exposure = ((log_g - log_q).exp() / length).clamp(max=1)
@@ -84,9 +83,11 @@ class ExposureDisparity(nn.Module):
         pull = pull * cost[:, None] * (highest - log_q).exp().masked_fill(~present, 0)
         toward = weighted * values_of_groups(pull / (size * length), group)
         drift = (pull * exposure).sum(-1, keepdim=True)
+        grad = selection.psi * toward - shared * drift
+        selection.add_through(toward, grad)
         return Disparity(
             value=(penalty * cost).sum(),
-            grad=selection.psi * toward - scaled * share * drift + selection.through(toward),
+            grad=grad,
             gap=signed_gap(exposure, present),
             defined=some,
         )

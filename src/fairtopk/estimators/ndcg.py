@@ -36,8 +36,6 @@ class NdcgSurrogate(nn.Module):
     def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
         """Take one step; `selection` says how much each slot counts."""
         rows = batch.pair.shape[1]
-        share = batch.weight * batch.mask
-        share = share / share.sum(-1, keepdim=True)
         relevance = batch.relevance[:, :rows]
         relevant = (relevance > 0) & batch.mask[:, :rows]
         # The sampled relevant items stand for all relevant items of the query.
@@ -48,11 +46,12 @@ class NdcgSurrogate(nn.Module):
 
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
-            mean_hinge = mean_squared_hinge(leaf, share, rows=rows, margin=self.margin)
+            mean_hinge = mean_squared_hinge(leaf, batch.share, rows=rows, margin=self.margin)
         fresh = mean_hinge.detach()
         # Eq. 17. Eq. 18 reads the old averages; we read the new, which exist from the first
         # visit on.
         u = self.u_qi.update(batch.pair, fresh, where=relevant & (batch.pair >= 0))
         term, psi = ndcg_term(u, gain, length), selection.psi[:, :rows]
         (grad,) = torch.autograd.grad(mean_hinge, leaf, psi * ndcg_slope(u, gain, length))
-        return Estimate(value=(psi * term).sum(), grad=grad + selection.through(term))
+        selection.add_through(term, grad)
+        return Estimate(value=(psi * term).sum(), grad=grad)

@@ -68,14 +68,18 @@ class Objective(nn.Module):
     def forward(self, scores: Tensor, batch: Batch) -> Estimate:
         """Return the objective on a batch; `scores` carry no graph, ``[Q, L]``."""
         settings = self.settings
-        valid = batch.weight > 0
-        scores = scores.masked_fill(~valid, 0)
-        spread = list_spread(scores, batch.mask)
+        padded = not bool(batch.valid.all())
+        if padded:
+            scores = scores.masked_fill(~batch.valid, 0)
+        spread = list_spread(scores, batch)
         cuts: list[Cut] = [threshold(scores, batch) for threshold in self.thresholds]
         everything = select_all(scores)
 
         alpha = torch.full_like(spread, settings.alpha)
-        selection = self._select(scores, cuts[-1], alpha) if self.method.selects else everything
+        selection = everything
+        if self.method.selects:
+            relevant = scores[:, : batch.pair.shape[1]]
+            selection = self._select(relevant, cuts[-1], alpha)
         ranking = self.ranking(scores, batch, selection)
 
         beta = settings.beta / (
@@ -94,7 +98,7 @@ class Objective(nn.Module):
             gap, defined = penalty.gap, penalty.defined
             fair_value, fair_grad = fair_value + penalty.value, fair_grad + penalty.grad
         if settings.anchor and cost.any():
-            anchor = anchor_spread(scores, batch.mask, spread)
+            anchor = anchor_spread(scores, batch, spread)
             fair_value = fair_value + settings.anchor * anchor.value
             fair_grad = fair_grad + settings.anchor * anchor.grad
         self.last = {
@@ -109,7 +113,10 @@ class Objective(nn.Module):
         if cuts:
             off = (cuts[-1].lam - cuts[-1].exact).abs() / spread
             self.last["threshold_error"] = off[cuts[-1].exact.isfinite()].mean()
-        return Estimate(value + fair_value, (grad + fair_grad).masked_fill(~valid, 0))
+        grad = grad + fair_grad
+        if padded:
+            grad = grad.masked_fill(~batch.valid, 0)
+        return Estimate(value + fair_value, grad)
 
     def report(self) -> dict[str, float]:
         """Return the parts of the last call: ranking, penalty, their gradients' norms, ..."""
@@ -117,7 +124,7 @@ class Objective(nn.Module):
 
     def _cost(self, batch: Batch) -> Tensor:
         """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2."""
-        settings, length = self.settings, batch.mask.sum(-1).to(batch.weight.dtype)
+        settings, length = self.settings, batch.size
         if not self.fairness:
             return torch.zeros_like(length)
         # Mean exposure is 1 / n by softmax; by rank it hardly depends on n.
@@ -133,21 +140,23 @@ class Objective(nn.Module):
         return Selection(psi, select_slope(psi, sharpness), lam_slope)
 
 
-def list_spread(scores: Tensor, mask: Tensor) -> Tensor:
+def list_spread(scores: Tensor, batch: Batch) -> Tensor:
     """Return the population standard deviation of each list's scores, ``[Q]``."""
-    n = mask.sum(-1)
-    mean = (scores * mask).sum(-1) / n
-    variance = (((scores - mean[:, None]) * mask) ** 2).sum(-1) / n
+    variance = (_centred(scores, batch) ** 2).sum(-1) / batch.size
     return variance.sqrt().clamp(min=SMALLEST_SPREAD)
 
 
-def anchor_spread(scores: Tensor, mask: Tensor, spread: Tensor) -> Estimate:
+def anchor_spread(scores: Tensor, batch: Batch, spread: Tensor) -> Estimate:
     """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
-    n = mask.sum(-1, keepdim=True)
-    centred = (scores - (scores * mask).sum(-1, keepdim=True) / n) * mask
-    pull = (spread - 1)[:, None] / (n * spread[:, None])
+    pull = (spread - 1) / (batch.size * spread)
     value = ((spread - 1) ** 2).mean() / 2
-    return Estimate(value, pull * centred / len(scores))
+    return Estimate(value, pull[:, None] * _centred(scores, batch) / len(scores))
+
+
+def _centred(scores: Tensor, batch: Batch) -> Tensor:
+    """Return scores less the mean of their list, 0 off the list, ``[Q, L]``."""
+    mean = (scores * batch.mask).sum(-1) / batch.size
+    return (scores - mean[:, None]) * batch.mask
 
 
 def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:

@@ -36,9 +36,7 @@ class RankExposureDisparity(nn.Module):
         size = group_sums(batch.weight, batch.group, n_groups=self.n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         present &= (present.sum(-1) > 1)[:, None]
-        share = batch.weight * batch.mask
-        share = share / share.sum(-1, keepdim=True)
-        length = batch.mask.sum(-1, keepdim=True)
+        share, length = batch.share, batch.size[:, None]
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
             mean_hinge = mean_squared_hinge(
@@ -58,7 +56,7 @@ class RankExposureDisparity(nn.Module):
         toward = batch.weight * values_of_groups(pull, batch.group)
         upstream = -ndcg_slope(fresh, selection.psi * toward, length)
         (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
-        grad = grad + selection.through(toward * discount)
+        selection.add_through(toward * discount, grad)
         return Disparity(
             value=(penalty * cost).sum(),
             grad=grad,

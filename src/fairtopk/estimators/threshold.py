@@ -49,13 +49,13 @@ class ExactThreshold(nn.Module):
 
     def top_share(self, batch: Batch) -> Tensor:
         """Return K / n, n being the length that K counts positions of, ``[Q]``."""
-        length = batch.length if self.of_catalogue else batch.mask.sum(-1)
+        length = batch.length if self.of_catalogue else batch.size
         return self.k / length.to(batch.weight.dtype)
 
     def forward(self, scores: Tensor, batch: Batch) -> Cut:
         """Return the threshold of each list."""
         weight = batch.weight * batch.mask
-        length = batch.length if self.of_catalogue else batch.mask.sum(-1)
+        length = batch.length if self.of_catalogue else batch.size
         # In this order a sample that counts as uniform gives exactly K.
         lam, slot = topk_threshold(scores, weight, self.k * (weight.sum(-1) / length))
         lam_slope = None
@@ -108,8 +108,7 @@ class TrackedThreshold(nn.Module):
         some = exact.lam.isfinite()
         old = self.lam[batch.query]
         old = torch.where(old.isnan(), exact.lam, old).masked_fill(~some, 0)
-        share = batch.weight * batch.mask
-        share = share / share.sum(-1, keepdim=True)
+        share = batch.share
         top = self.exact.top_share(batch) * (1 + self.epsilon / self.exact.k)
         slope = threshold_slope(scores, share, old, top, **self.tau)
         curvature, cross = threshold_curvature(scores, share, old, **self.tau)

@@ -63,7 +63,9 @@ def momentum_rows(
         grads: Their gradients in that step, ``[n, width]``; ``[0, width]`` if it was one
             without.
     """
-    keep, fresh = (0.0, 1.0) if now == 1 else (rule.keep, rule.fresh)
+    kind = table.weight.dtype.type  # a loop that mixes types is slower
+    keep, fresh = (kind(0), kind(1)) if now == 1 else (kind(rule.keep), kind(rule.fresh))
+    rate, decay, zero = kind(rule.rate), kind(rule.decay), kind(0)
     # Numbers below the least normal one are taken for 0: they make what follows slow.
     tiny = np.finfo(table.weight.dtype).tiny
     stop = now - (len(grads) > 0)
@@ -73,10 +75,10 @@ def momentum_rows(
             _transform(table, row, _missed(rule, table.last[row], stop))
         if len(grads) > 0:
             for column in range(table.weight.shape[1]):
-                grad = grads[place, column] + rule.decay * table.weight[row, column]
+                grad = grads[place, column] + decay * table.weight[row, column]
                 buffer = keep * table.buffer[row, column] + fresh * grad
-                table.buffer[row, column] = 0.0 if abs(buffer) < tiny else buffer
-                table.weight[row, column] -= rule.rate * buffer
+                table.buffer[row, column] = zero if abs(buffer) < tiny else buffer
+                table.weight[row, column] -= rate * buffer
         table.last[row] = now
 
 
@@ -112,10 +114,10 @@ def _product(one: Matrix, other: Matrix) -> Matrix:
 @compiled
 def _transform(table: MomentumTable, row: int, matrix: Matrix) -> None:
     """Multiply (w, z) of a row by a matrix."""
-    a, b, c, d = matrix
-    tiny = np.finfo(table.weight.dtype).tiny
+    kind, tiny = table.weight.dtype.type, np.finfo(table.weight.dtype).tiny
+    a, b, c, d = kind(matrix[0]), kind(matrix[1]), kind(matrix[2]), kind(matrix[3])
     for column in range(table.weight.shape[1]):
         weight, buffer = table.weight[row, column], table.buffer[row, column]
         moved = c * weight + d * buffer
         table.weight[row, column] = a * weight + b * buffer
-        table.buffer[row, column] = 0.0 if abs(moved) < tiny else moved
+        table.buffer[row, column] = kind(0) if abs(moved) < tiny else moved
