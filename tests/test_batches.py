@@ -191,3 +191,16 @@ def test_training_lists_are_drawn_apart_from_those_that_measure() -> None:
             both = zip(drawn, part.item[:200], strict=True)
             shared = [len(np.intersect1d(ours, theirs)) for ours, theirs in both]
             assert np.mean(shared) < 1.5 * 100 * 100 / lists.data.n_items
+
+
+def test_shares_of_a_list_sum_to_one_and_are_those_of_the_batch_at_hand() -> None:
+    mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    relevance, group = torch.ones(2, 4), torch.zeros(2, 4, dtype=torch.int64)
+    batch = list_batch(torch.arange(2), relevance, group, mask)
+    assert batch.size.tolist() == [3, 2]
+    assert batch.valid.tolist() == mask.tolist()
+    third = 1 / 3
+    expected = torch.tensor([[third, third, third, 0], [0.5, 0.5, 0, 0]])
+    torch.testing.assert_close(batch.share, expected)
+    heavier = batch._replace(weight=torch.tensor([[2.0, 1, 1, 0], [1, 3, 0, 0]]))
+    assert heavier.share.tolist() == [[0.5, 0.25, 0.25, 0], [0.25, 0.75, 0, 0]]

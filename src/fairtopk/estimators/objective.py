@@ -68,7 +68,7 @@ class Objective(nn.Module):
     def forward(self, scores: Tensor, batch: Batch) -> Estimate:
         """Return the objective on a batch; `scores` carry no graph, ``[Q, L]``."""
         settings = self.settings
-        padded = not bool(batch.valid.all())
+        padded = not float(batch.weight.min()) > 0
         if padded:
             scores = scores.masked_fill(~batch.valid, 0)
         spread = list_spread(scores, batch)

@@ -97,7 +97,7 @@ def adam_rows(
         row = rows[place]
         start = table.last[row] + 1 - steps.first
         if start < missed:
-            _replay(table, row, rule, steps, (start, missed))
+            _replay(table, row, rule, steps, (start, missed), scalars)
         if len(grads) > 0:
             rate, eps = steps.rate[-1], steps.eps[-1]
             for column in range(table.weight.shape[1]):
@@ -107,14 +107,18 @@ def adam_rows(
 
 @dividing
 def _replay(
-    table: AdamTable, row: int, rule: AdamRule, steps: AdamSteps, missed: tuple[int, int]
+    table: AdamTable,
+    row: int,
+    rule: AdamRule,
+    steps: AdamSteps,
+    missed: tuple[int, int],
+    scalars: Scalars,
 ) -> None:
     """Take the steps from `missed[0]` to before `missed[1]` in a row, without a gradient."""
-    scalars = _scalars(table.weight, rule)
     zero = table.weight.dtype.type(0)
     # What a row moves by then shrinks with every step, so once it is nothing it stays so:
     # m / sqrt(v) does by beta_1 / sqrt(beta_2), and the corrections make it no larger.
-    fades = rule.decay == 0 and rule.beta_1**2 <= rule.beta_2
+    fades = rule.decay == 0 and rule.beta_1 * rule.beta_1 <= rule.beta_2
     start, stop = missed
     for chunk in range(start, stop, CHUNK):
         _flush(table, row, scalars)
