@@ -2,21 +2,21 @@
 
 import pytest
 
-from fairtopk.auditing.rules import applied, parsed_rule
+from fairtopk.auditing.rules import Offer, applied, check_rules, parsed_rule
 from fairtopk.errors import InputError
 
 
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("impact_ratio@10 < 0.8", (None, "impact_ratio@10", "<", 0.8)),
-        ("sex:ndcg@5>=1e-3", ("sex", "ndcg@5", ">=", 0.001)),
-        (" a: b c : ndcg@5 <= -.5 ", ("a: b c", "ndcg@5", "<=", -0.5)),
-        ("sex x age:rsp_p@100 > 5.", ("sex x age", "rsp_p@100", ">", 5)),
+        ("impact_ratio@10 < 0.8", (None, "impact_ratio", 10, "<", 0.8)),
+        ("sex:ndcg@5>=1e-3", ("sex", "ndcg", 5, ">=", 0.001)),
+        (" a: b c : ndcg@05 <= -.5 ", ("a: b c", "ndcg", 5, "<=", -0.5)),
+        ("sex x age:rsp_p@100 > 5.", ("sex x age", "rsp_p", 100, ">", 5)),
     ],
 )
 def test_a_rule_is_a_column_a_metric_a_comparison_and_a_number(
-    text: str, parts: tuple[str | None, str, str, float]
+    text: str, parts: tuple[str | None, str, int, str, float]
 ) -> None:
     assert parsed_rule(text)[1:] == parts
 
@@ -36,14 +36,47 @@ def test_anything_else_is_refused(text: str) -> None:
 )
 def test_a_rule_fires_where_its_comparison_holds(comparison: str, fired: bool) -> None:
     rule = parsed_rule(f"a@1 {comparison} 0.5")
-    assert applied([rule], {"a@1": {"mean": 0.5}}, {})[0]["fired"] is fired
+    assert (
+        applied([rule], {"a@1": {"mean": 0.5, "tied": 0, "tied_at_cut": 0}}, {})[0]["fired"]
+        is fired
+    )
 
 
 def test_a_rule_without_a_column_is_on_every_column() -> None:
-    columns = {"sex": {"a@1": {"value": 1.0}}, "age": {"a@1": {"value": None}}}
+    columns = {
+        "sex": {"a@1": {"value": 1.0, "tied": 3, "tied_at_cut": 1}},
+        "age": {"a@1": {"value": None, "tied": 0, "tied_at_cut": 0}},
+    }
     found = applied([parsed_rule("a@1 < 2"), parsed_rule("sex:a@1 < 1")], {}, columns)
     assert [(one["column"], one["fired"]) for one in found] == [
         ("sex", True),
         ("age", None),
         ("sex", False),
     ]
+    assert [(one["tied"], one["tied_at_cut"]) for one in found] == [(3, 1), (0, 0), (3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("impact_ratio@20 < 1", "K is 5, 10, no @20; add 20 to --k"),
+        ("exposure_gap@5 > 1", "exposure_gap needs scores (--score)"),
+        ("impct_ratio@5 < 1", "no metric is called 'impct_ratio'; there is impact_ratio"),
+        ("NDGC@5 < 1", "there is ndcg"),
+        ("xyz@5 < 1", "there is ndcg, impact_ratio, rank_exposure_gap"),
+        ("sex:ndcg@5 < 1", "ndcg is of whole lists, whatever their groups; leave out 'sex:'"),
+        ("age:impact_ratio@5 < 1", "names column 'age': the columns are sex"),
+    ],
+)
+def test_a_rule_on_what_is_not_measured_is_told_what_it_needs(text: str, words: str) -> None:
+    offer = Offer(
+        ks=(5, 10),
+        columns=["sex"],
+        of_lists=["ndcg"],
+        of_columns=["impact_ratio", "rank_exposure_gap"],
+        needs={"exposure_gap": "scores (--score)"},
+    )
+    with pytest.raises(InputError) as error:
+        check_rules([parsed_rule(text)], offer)
+    assert words in str(error.value)
+    check_rules([parsed_rule("sex:impact_ratio@10 < 1"), parsed_rule("ndcg@5 < 1")], offer)

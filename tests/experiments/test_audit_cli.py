@@ -1,5 +1,6 @@
 """`fairtopk audit` as a user meets it: its output and its exit code."""
 
+import io
 import json
 import sys
 from collections.abc import Callable
@@ -8,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from rich.console import Console
 
+from fairtopk.experiments import audit_commands
 from fairtopk.experiments.cli import main
 
 
@@ -85,7 +88,7 @@ def test_several_rules_are_checked(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("--score", "score", "--fail-if", "ratio@3 < 1"), "its metrics are impact_ratio@3"),
+        (("--score", "score", "--fail-if", "ratio@3 < 1"), "there is impact_ratio"),
         (("--score", "score", "--fail-if", "nonsense"), "a rule is a metric"),
         (("--score", "points"), "has no column 'points'"),
         ((), "scores or a column of ranks, got neither"),
@@ -113,7 +116,7 @@ def test_a_pair_twice_is_told_by_its_line(run: Run, ranked: Path) -> None:
 def test_ranks_alone_say_why_softmax_metrics_are_missing(run: Run) -> None:
     ended = run("--rank", "person")
     assert ended.code == 0
-    assert "exposure_gap and exposure_gap_released are left out" in ended.stdout
+    assert "exposure_gap_released and score_spread are left out" in ended.stdout
     assert "softmax exposure" not in ended.stdout
 
 
@@ -138,11 +141,77 @@ def test_markup_in_labels_is_shown_as_text(run: Run, ranked: Path) -> None:
     assert "[red]f[/]" in run("--score", "score").stdout
 
 
-def test_columns_may_be_spaced_and_wrong_places_are_told_at_once(
-    run: Run, ranked: Path
-) -> None:
+def test_columns_may_be_spaced_and_scores_are_no_ranks(run: Run) -> None:
     assert run("--score", "score", "--groups", "sex, hired").code == 0
-    ended = run("--score", "score", "--out", ranked)
-    assert (ended.code, "is a file; give a folder" in ended.stderr) == (2, True)
     ended = run("--rank", "score")
     assert (ended.code, "ranks rise from 1" in ended.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        ("ranked.csv", "is a file; give a folder"),
+        ("ranked.csv/deep/out", "ranked.csv is a file"),
+        ("/proc/no/folder", "cannot be written to: /proc: "),
+        ("taken", "has a folder called audit.html; give another folder"),
+    ],
+)
+def test_a_place_that_cannot_be_written_to_is_told_before_a_file_is_read(
+    run: Run, tmp_path: Path, place: str, sentence: str
+) -> None:
+    if place.startswith("/proc") and not Path("/proc/self").exists():
+        pytest.skip("needs a folder in which nobody can write")
+    (tmp_path / "taken" / "audit.html").mkdir(parents=True)
+    absent = tmp_path / "absent.csv"
+    ended = run("--score", "score", "--out", tmp_path / place, file=absent)
+    assert ended.code == 2
+    assert sentence in ended.stderr
+    assert len(ended.stderr.strip().splitlines()) == 1
+
+
+def test_an_earlier_audit_is_overwritten_and_nothing_else_is_left(
+    run: Run, tmp_path: Path
+) -> None:
+    out = tmp_path / "made" / "here"
+    for seed in ("1", "2"):
+        assert run("--score", "score", "--seed", seed, "--out", out).code == 0
+        assert json.loads((out / "audit.json").read_text())["seed"] == int(seed)
+    assert sorted(path.name for path in out.iterdir()) == ["audit.html", "audit.json"]
+
+
+def test_local_items_may_change_their_label(run: Run, ranked: Path) -> None:
+    lines = ranked.read_text().splitlines()
+    ranked.write_text("\n".join([*lines[:-1], lines[-1][:-1] + "f"]) + "\n")
+    ended = run("--score", "score")
+    assert (ended.code, "say --local-items" in ended.stderr) == (2, True)
+    ended = run("--score", "score", "--local-items")
+    assert (ended.code, "300 different items" in ended.stdout) == (0, True)
+
+
+def test_a_separator_is_asked_for_and_taken(run: Run, ranked: Path) -> None:
+    ranked.write_text(ranked.read_text().replace(",", "\t"))
+    ended = run("--score", "score")
+    assert ended.code == 2
+    assert 'pass --separator "\\t"' in ended.stderr
+    assert run("--score", "score", "--separator", "\\t").code == 0
+
+
+def test_a_terminal_shows_a_bar_for_each_part_of_the_work(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, width=200)
+    monkeypatch.setattr(audit_commands, "console", terminal)
+    assert run("--score", "score").code == 0
+    # A bar is drawn some times a second, and surely when the work ends.
+    assert "resampling lists" in shown.getvalue()
+
+
+def test_elsewhere_long_work_shows_a_line_at_times(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "measuring" not in run("--score", "score").stdout
+    monkeypatch.setattr(audit_commands, "SECONDS_BETWEEN_LINES", 0)
+    printed = run("--score", "score").stdout
+    assert printed.startswith("reading ranked.csv\nmeasuring ranked.csv: ")
+    assert "measuring ranked.csv: 100 %\n" in printed

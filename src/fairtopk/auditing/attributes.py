@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,13 +13,12 @@ from fairtopk.auditing.rankings import Rankings
 from fairtopk.data.columns import as_polars
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
 from fairtopk.data.origin import Origin
-from fairtopk.data.table_files import read_table
 from fairtopk.errors import InputError
+from fairtopk.kernels.candidates import label_holders
 
 MOST_GROUPS = 100
 PRODUCT, BOTH = " x ", " & "  # of columns, of labels
 UNKNOWN = -1
-ITEMS = Origin("the table of items")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,31 +37,23 @@ class Attribute:
     group: NDArray[np.int16]
 
 
-def items_table(
-    items: IntoDataFrame | str | Path, item: str, *, separator: str
-) -> tuple[IntoDataFrame, Origin]:
-    """Return a table of items, refusing one without their ids, and where it came from."""
-    if isinstance(items, str | Path):
-        return read_table(items, ids=[item], separator=separator)
-    as_polars(items, [item], ITEMS)
-    return items, ITEMS
-
-
 def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
-    """Return the groups that a column of the rankings' own table makes."""
+    """Return the groups that a column of the rankings' own table makes.
+
+    An item with two labels is refused, unless ids of items are those of a query.
+    """
     origin = rankings.table.origin
     labels = rankings.table.frame[column]
     if labels.dtype.is_nested():
         raise InputError(f"column {column!r} of {origin.name} holds lists; labels are text")
-    if labels.dtype.is_float():
-        labels = labels.fill_nan(None)
-    texts = labels.cast(pl.String).replace("", None).alias("label")
+    texts = _texts(labels)
     names = texts.drop_nulls().unique().sort().to_list()
+    if not names:
+        _refuse_unlabelled("row", column, origin)
     if len(names) < 2:
-        shown = ", ".join(map(repr, names)) or "none"
         raise InputError(
-            f"all rows of {origin.name} with a known {column} are in one group ({shown}); two "
-            f"groups are needed to compare exposure"
+            f"all rows of {origin.name} with a known {column} are in one group ({names[0]!r}); "
+            f"two groups are needed to compare exposure"
         )
     _refuse_many(column, len(names))
     numbers = pl.DataFrame({"label": names}, schema={"label": pl.String})
@@ -73,13 +63,19 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
     group = coded["number"].cast(pl.Int16).fill_null(UNKNOWN).to_numpy()
     if rankings.row is not None:
         group = group[rankings.row]
-    return _by_size(column, names, group)
+    attribute = _by_size(column, names, group)
+    if not rankings.local:
+        _refuse_two_labels(rankings, attribute)
+    return attribute
 
 
 def attribute_of_items(
     rankings: Rankings, column: str, table: IntoDataFrame, item: str, origin: Origin
 ) -> Attribute:
     """Return the groups that a column of a table of items makes."""
+    labels = as_polars(table, [column], origin)[column]
+    if not labels.dtype.is_nested() and _texts(labels).is_null().all():
+        _refuse_unlabelled("item", column, origin)
     groups = apply_rule(table, item=item, rule=GroupRule(column), origin=origin)
     codes, names = label_items(groups, rankings.item_ids)
     _refuse_many(column, len(names))
@@ -113,11 +109,37 @@ def numbered_as(attribute: Attribute, names: Sequence[str]) -> Attribute:
     return Attribute(attribute.name, tuple(order), numbers[attribute.group])
 
 
+def _texts(labels: pl.Series) -> pl.Series:
+    """Return labels as text; NaN and an empty text are null."""
+    known = labels.fill_nan(None) if labels.dtype.is_float() else labels
+    return known.cast(pl.String).replace("", None).alias("label")
+
+
 def _by_size(name: str, names: Sequence[str], group: NDArray[np.int16]) -> Attribute:
     rows = np.bincount(group[group >= 0], minlength=len(names)).tolist()
     order = sorted(range(len(names)), key=lambda one: (rows[one], names[one]))
     given = Attribute(name, tuple(names), group)
     return numbered_as(given, [names[one] for one in order])
+
+
+def _refuse_two_labels(rankings: Rankings, attribute: Attribute) -> None:
+    group, names = attribute.group, attribute.names
+    holder, other = label_holders(rankings.item, group, len(rankings.item_ids))
+    if other < 0:
+        return
+    item = int(rankings.item[other])
+    first = int(holder[item])
+    raise InputError(
+        f"{rankings.place(other)}: item {rankings.item_ids[item]!r} has {attribute.name} "
+        f"{names[group[other]]!r}, but {names[group[first]]!r} in {rankings.place(first)}; "
+        f"give it one label, or say --local-items if an id names another item in each query"
+    )
+
+
+def _refuse_unlabelled(what: str, column: str, origin: Origin) -> None:
+    raise InputError(
+        f"no {what} of {origin.name} has a label in column {column!r}: all of it is empty"
+    )
 
 
 def _refuse_many(name: str, groups: int) -> None:

@@ -7,26 +7,26 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from narwhals.typing import IntoDataFrame
 from rich.console import Group
 
-from fairtopk.auditing.attributes import PRODUCT
 from fairtopk.auditing.changes import change_record
 from fairtopk.auditing.definitions import DEFINITIONS, SOFTMAX
-from fairtopk.auditing.measures import Findings, gaps_of
-from fairtopk.auditing.rankings import Columns, sha256_of
+from fairtopk.auditing.measures import Findings, Progress, measure
+from fairtopk.auditing.notes import baseline_notes, check_note, column_notes, general_notes
+from fairtopk.auditing.pairing import paired
 from fairtopk.auditing.records import (
     column_record,
     data_record,
     jsonable,
     lists_record,
     resampled_findings,
+    ties_record,
 )
-from fairtopk.auditing.requests import Request, findings
+from fairtopk.auditing.requests import Request, labelled, shuffles_for
 from fairtopk.auditing.rules import applied, check_rules, parsed_rule
+from fairtopk.auditing.sources import Columns, Source, sha256_of
 from fairtopk.auditing.tables import terminal_tables
 from fairtopk.data.files import write_text
-from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import checked_ks, checked_whole
 
 AUDIT = "audit.json"
@@ -73,7 +73,7 @@ class Audit:
 
 
 def audit(
-    rankings: IntoDataFrame | str | Path,
+    rankings: Source,
     *,
     query: str,
     item: str,
@@ -82,14 +82,16 @@ def audit(
     score: str | None = None,
     rank: str | None = None,
     relevance: str | None = None,
-    items: IntoDataFrame | str | Path | None = None,
+    items: Source | None = None,
     items_item: str | None = None,
+    local_items: bool = False,
     intersections: bool = False,
     min_group: int = 30,
-    baseline: IntoDataFrame | str | Path | None = None,
+    baseline: Source | None = None,
     fail_if: str | Sequence[str] = (),
     separator: str = ",",
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> Audit:
     """Return who gets what in the top of rankings, whatever made them.
 
@@ -109,6 +111,8 @@ def audit(
         relevance: Column of grades from 0, for NDCG.
         items: File or frame with a row per item, for groups.
         items_item: Its column of item ids, if that has another name there.
+        local_items: Whether an item's id means something only within its query: then it may
+            have another label in another query, and each row counts as an item of its own.
         intersections: Audit the product of all columns as well.
         min_group: A group with fewer items than this is marked as small.
         baseline: Other rankings with the same columns: what changes from them.
@@ -116,10 +120,12 @@ def audit(
             ``sex:impact_ratio@10 < 0.8``; see `Audit.failed`.
         separator: What separates the fields of a CSV.
         seed: Of the resamples and the shuffles.
+        progress: Is told what is being done, how many rows are and of how many; 0 of 0 where
+            that is not known.
 
     Raises:
-        InputError: A column is absent, a value missing, an item twice in a list, all known
-            labels the same, or a rule on what is not measured.
+        InputError: A column is absent, a value missing, an item twice in a list or with two
+            labels, all known labels the same, or a rule on what is not measured.
 
     Example:
         >>> import polars as pl
@@ -135,96 +141,91 @@ def audit(
         groups=[groups] if isinstance(groups, str) else list(groups),
         items=items,
         items_item=items_item or item,
+        local_items=local_items,
         intersections=intersections,
         ks=checked_ks([k] if isinstance(k, int) else k),
         separator=separator,
         seed=checked_whole("seed", seed, least=0, most=LARGEST_SEED),
     )
     min_group = checked_whole("min_group", min_group, least=0)
-    _check(request)
+    request.check()
     rules = [parsed_rule(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
-    check_rules(rules, *_names(request))
-    found = findings(rankings, request)
-    record = _record(found, request, min_group)
+    check_rules(rules, request.offer())
+    record: dict[str, Any] = jsonable(
+        _record(rankings, baseline, request, min_group, progress or _silent)
+    )
+    by_column = {column["name"]: column["metrics"] for column in record["columns"]}
+    checks = applied(rules, record["metrics"], by_column)
+    return Audit(
+        {**record, "checks": [{**one, "note": check_note(one, record)} for one in checks]}
+    )
+
+
+def _record(
+    rankings: Source,
+    baseline: Source | None,
+    request: Request,
+    min_group: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Return all but the checks; both tables are read and checked before one is measured."""
+    ks, seed = request.ks, request.seed
+    progress(f"reading {_name(rankings)}", 0, 0)
+    now = labelled(rankings, request)
     if baseline is not None:
-        before = findings(baseline, request, like=found)
-        record["baseline"] = change_record(before, found, ks=request.ks, seed=request.seed)
-    plain: dict[str, Any] = jsonable(record)
-    by_column = {column["name"]: column["metrics"] for column in plain["columns"]}
-    return Audit({**plain, "checks": applied(rules, plain["metrics"], by_column)})
+        progress(f"reading {_name(baseline)}", 0, 0)
+        before = labelled(baseline, request, like=now)
+        pairing = paired(before, now)
+    shuffles = shuffles_for(now.rankings)
+    found = measure(now, ks, shuffles=shuffles, seed=seed, progress=progress)
+    progress("resampling lists", 0, 0)
+    record = _audited(found, request, min_group)
+    if baseline is not None:
+        old = measure(before, ks, shuffles=0, seed=seed, progress=progress)
+        progress("comparing with the baseline", 0, 0)
+        record["baseline"] = change_record(old, found, pairing, ks=ks, seed=seed)
+        record["baseline"]["notes"] = baseline_notes(record)
+    return record
 
 
-def _check(request: Request) -> None:
-    given = request.groups
-    if not given or len(set(given)) < len(given):
-        raise InputError(f"groups must name columns, each once, got {', '.join(given)!r}")
-    if request.intersections and len(given) < 2:
-        raise InputError("intersections need two columns of groups or more, got one")
-    request.columns.ordering()
-
-
-def _record(found: Findings, request: Request, min_group: int) -> dict[str, Any]:
-    means = resampled_findings(found, seed=request.seed)
+def _audited(found: Findings, request: Request, min_group: int) -> dict[str, Any]:
+    ks, means = request.ks, resampled_findings(found, seed=request.seed)
     left_out = () if found.rankings.scored else SOFTMAX
     if found.rankings.relevance is None:
         left_out = (*left_out, "ndcg")
-    return {
+    record: dict[str, Any] = {
         "fairtopk": version("fairtopk"),
         "data": data_record(found),
         "items_table": _items_record(request.items),
-        "ks": list(request.ks),
+        "ks": list(ks),
         "seed": request.seed,
         "min_group": min_group,
-        "metrics": lists_record(found, means),
+        "metrics": lists_record(found, means, ks),
+        "ties": ties_record(found.ties, ks, len(found.rankings.query_ids)),
         "columns": [
-            column_record(found, one, means, ks=request.ks, min_group=min_group)
+            column_record(found, one, means, ks=ks, min_group=min_group)
             for one in found.by_attribute
         ],
         "baseline": None,
-        "notes": _notes(found, request),
         "definitions": {
             name: words for name, words in DEFINITIONS.items() if name not in left_out
         },
     }
+    for column in record["columns"]:
+        column["notes"] = column_notes(column, record)
+    short = int((found.rankings.length <= ks[-1]).sum())
+    return {**record, "notes": general_notes(record, short=short)}
 
 
-def _names(request: Request) -> tuple[list[str], dict[str, list[str]]]:
-    """Return the metrics that rules may be on: of lists, and of each column."""
-    of_lists = [f"ndcg@{k}" for k in request.ks if request.columns.relevance is not None]
-    gaps = gaps_of(request.columns.score is not None)
-    forms = [f"{gap}{form}" for gap in gaps for form in ("", "_signed", "_floor", "_p")]
-    names = ("impact_ratio", "impact_ratio_p", *forms)
-    metrics = [f"{name}@{k}" for name in names for k in request.ks]
-    columns = list(request.groups)
-    if request.intersections:
-        columns.append(PRODUCT.join(request.groups))
-    return of_lists, dict.fromkeys(columns, metrics)
-
-
-def _items_record(items: IntoDataFrame | str | Path | None) -> dict[str, Any] | None:
+def _items_record(items: Source | None) -> dict[str, Any] | None:
     if not isinstance(items, str | Path):
         return None
     return {"name": Path(items).name, "sha256": sha256_of(Path(items))}
 
 
-def _notes(found: Findings, request: Request) -> list[str]:
-    notes = []
-    if not found.rankings.scored:
-        notes.append(
-            "exposure_gap and exposure_gap_released are left out: they take the softmax of "
-            "scores, and there are only ranks"
-        )
-    length, k = found.rankings.length, request.ks[-1]
-    if found.tied:
-        what = "scores" if found.rankings.scored else "ranks"
-        notes.append(
-            f"lists with equal {what} in their first {k} places: {found.tied:,}; of equals the "
-            f"earlier row is first"
-        )
-    short = int((length <= k).sum())
-    if short:
-        notes.append(
-            f"lists with at most {k} items, all of which are in the top {k}: {short:,}; give "
-            f"all candidates of a list, not only its top"
-        )
-    return notes
+def _name(source: Source) -> str:
+    return Path(source).name if isinstance(source, str | Path) else "the table"
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    """Tell nobody."""

@@ -25,7 +25,7 @@ class Block(NamedTuple):
         mask: False on padding, which comes last.
         relevance: Grades; None where there are none.
         groups: Group numbers by each attribute, -1 unknown and on padding.
-        first_tie: First place, from 1, whose score the next has too, ``[Q]``; L if none has.
+        exact: Scores as they came, to tell which are equal; 0 on padding.
     """
 
     query: NDArray[np.int64]
@@ -33,7 +33,7 @@ class Block(NamedTuple):
     mask: Tensor
     relevance: Tensor | None
     groups: tuple[Tensor, ...]
-    first_tie: Tensor
+    exact: Tensor
 
 
 def blocks_of(rankings: Rankings, attributes: Sequence[Attribute]) -> Iterator[Block]:
@@ -68,15 +68,8 @@ def _block(
         relevance = padded(rankings.relevance, 0).float().gather(-1, slot)
     groups = (padded(one.group, -1).gather(-1, slot) for one in attributes)
     # Padding comes last in either order, so that the mask is the same.
-    ranked = scores.gather(-1, slot)
-    compact = _compact(ranked, valid)
-    return Block(query, compact, valid, relevance, tuple(groups), _first_tie(ranked, valid))
-
-
-def _first_tie(ranked: Tensor, mask: Tensor) -> Tensor:
-    equal = (ranked[:, :-1] == ranked[:, 1:]) & mask[:, 1:]
-    last = torch.ones_like(mask[:, :1])
-    return 1 + torch.cat([equal, last], dim=1).byte().argmax(-1)
+    exact = scores.gather(-1, slot)
+    return Block(query, _compact(exact, valid), valid, relevance, tuple(groups), exact)
 
 
 def _compact(ranked: Tensor, mask: Tensor) -> Tensor:

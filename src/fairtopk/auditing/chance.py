@@ -1,6 +1,6 @@
 """What chance alone would do: floors and p-values of lists that come block by block."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -8,8 +8,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.kernels.gap_totals import gap_totals
+from fairtopk.kernels.shuffles import GroupSums
 from fairtopk.metrics.floor import Floor, chance_floors
-from fairtopk.metrics.grouped import NOTIONS, named_gap, rank_exposure
+from fairtopk.metrics.grouped import NOTIONS
 from fairtopk.metrics.p_value import ROUNDING, SHUFFLES_AT_ONCE, gap_p_values
 from fairtopk.metrics.shuffled import labelled_lists, over_shuffles, tops_of_labelled
 from fairtopk.metrics.tops import Tops
@@ -63,8 +65,10 @@ class ChanceSums:
         self.shares = torch.zeros(1 + shuffles, n_groups, len(ks), dtype=torch.float64)
         self.expected = torch.zeros(cells, dtype=torch.float64)
 
-    def add(self, scores: Tensor, groups: Tensor, mask: Tensor) -> None:
-        """Add the lists of a block, ``[Q, L]`` each."""
+    def add(
+        self, scores: Tensor, groups: Tensor, mask: Tensor, done: Callable[[float], None]
+    ) -> None:
+        """Add the lists of a block, ``[Q, L]`` each; `done` is told the share of the work."""
         lists = labelled_lists(scores, groups, mask, ks=self.ks, named=False)
         n = len(lists.group)
         if n == 0:
@@ -75,31 +79,24 @@ class ChanceSums:
         self.floor[1] += (n * error) ** 2
         self.floor[2] = torch.maximum(self.floor[2], rounds)
         self.with_two += n
-        # One shuffle is enough for what is expected, which needs none.
-        own = gap_p_values(scores, groups, ks=self.ks, mask=mask, shuffles=1)
         with_named = int(((lists.size[:, 0] > 0) & (lists.size[:, 1:].sum(1) > 0)).sum())
         if with_named:
+            # One shuffle is enough for what is expected, which needs none.
+            own = gap_p_values(scores, groups, ks=self.ks, mask=mask, shuffles=1)
             expected = [one.expected for one in own.values()]
             self.expected += with_named * torch.tensor(expected, dtype=torch.float64)
         self.with_named += with_named
-        n_cells = self.gaps.shape[1]
-
-        def add_rows(first: int, sums: Tensor) -> None:
-            rows = slice(first, first + len(sums))
-            self.gaps[rows] += sums[:, :n_cells]
-            by_group = sums[:, n_cells:].reshape(len(sums), -1, len(self.ks))
-            self.shares[rows, : by_group.shape[1]] += by_group
-
-        add_rows(0, _sums(tops_of_labelled(lists, self.ks))[None])
+        self._add_rows(0, _sums(tops_of_labelled(lists, self.ks)))
         for first in range(0, self.shuffles, SHUFFLES_AT_ONCE):
             rounds_now = min(SHUFFLES_AT_ONCE, self.shuffles - first)
             parts = over_shuffles(
                 _sums, lists, self.ks, rounds=rounds_now, first_round=first, seed=self.seed
             )
-            add_rows(1 + first, torch.stack(parts).sum(0))
+            self._add_rows(1 + first, torch.stack(parts).sum(0))
+            done((first + rounds_now) / self.shuffles)
         self.seed += NEXT_SEED
 
-    def result(self, gaps: Sequence[str], shares: Mapping[str, NDArray[np.float64]]) -> Chance:
+    def result(self, gaps: Sequence[str], shares: Mapping[str, NDArray[np.floating]]) -> Chance:
         """Return what was found of some gaps, and of the impact ratio.
 
         Args:
@@ -121,10 +118,20 @@ class ChanceSums:
             as_far = distance[1:] >= distance[0] - ROUNDING
             p_values[f"{gap}_p@{k}"] = _likelihood(means[:, cell], as_far, expected[cell])
         for place, k in enumerate(self.ks):
-            ratios = self._ratios(torch.from_numpy(shares[f"rank_exposure@{k}"]), place)
+            ratios = self._ratios(
+                torch.from_numpy(shares[f"rank_exposure@{k}"]).double(), place
+            )
             as_low = ratios[1:] <= ratios[0] + ROUNDING
             p_values[f"impact_ratio_p@{k}"] = _likelihood(ratios, as_low, ratios[1:].mean())
         return Chance(floors, p_values)
+
+    def _add_rows(self, first: int, sums: Tensor) -> None:
+        """Add what `_sums` returns to the rows from `first` on."""
+        rows, n_cells = slice(first, first + len(sums)), self.gaps.shape[1]
+        self.gaps[rows] += sums[:, :n_cells]
+        by_group = sums[:, n_cells:].reshape(len(sums), -1, len(self.ks))
+        # Groups that no list of the block has may be missing at the end.
+        self.shares[rows, : by_group.shape[1]] += by_group
 
     def _ratios(self, shares: Tensor, place: int) -> Tensor:
         """Return the impact ratio, and that of each shuffle, ``[1 + shuffles]``."""
@@ -138,22 +145,12 @@ class ChanceSums:
 
 
 def _sums(tops: Tops) -> Tensor:
-    """Return signed gaps, then what each group gets, summed over lists, ``[..., cells]``."""
-    two = tops
-    if tops.size.shape[-2] > 2:
-        two = tops._replace(
-            exposure=_named_and_rest(tops.exposure),
-            discount=_named_and_rest(tops.discount),
-            members=_named_and_rest(tops.members),
-            size=_named_and_rest(tops.size),
-        )
-    gaps = [named_gap(notion(two)).nansum(0) for notion in NOTIONS.values()]
-    return torch.cat([*gaps, rank_exposure(tops).nansum(0).flatten(-2)], dim=-1)
-
-
-def _named_and_rest(values: Tensor) -> Tensor:
-    """Return two groups: number 0, and all others taken together, ``[..., 2, n]``."""
-    return torch.stack([values[..., 0, :], values[..., 1:, :].sum(-2)], dim=-2)
+    """Return signed gaps, then what each group gets, summed over lists, ``[R, cells]``."""
+    n, n_groups, n_cuts = len(tops.size), *tops.members.shape[-2:]
+    tables = tops.exposure, tops.discount, tops.members
+    by_group = GroupSums(*(table.reshape(n, -1, n_groups, n_cuts).numpy() for table in tables))
+    everyone, size = tops.everyone.reshape(n, -1).numpy(), tops.size.reshape(n, -1).numpy()
+    return torch.from_numpy(gap_totals(by_group, everyone, size))
 
 
 def _likelihood(values: Tensor, as_far: Tensor, expected: Tensor) -> Likelihood:

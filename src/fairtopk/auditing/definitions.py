@@ -10,7 +10,12 @@ DEFINITIONS = {
     "representation": "number of a group's items in the top K, over the number of its items in "
     "the whole list",
     "impact_ratio": "mean rank exposure of the group that gets least over that of the group "
-    "that gets most, each over the lists that have it; the four-fifths rule asks for 0.8",
+    "that gets most, each over the lists that have it; at most 1, and so is its interval, "
+    "since least and most are found anew in each resample: that 1 is not in it says nothing, "
+    "impact_ratio_p and ratio_to_most do; the four-fifths rule asks for 0.8",
+    "ratio_to_most": "mean rank exposure of a group over that of the group that gets most, "
+    "which is the same group in all resamples: an interval that holds 1 leaves open who gets "
+    "more",
     "rank_exposure_gap": "difference between groups in rank exposure, per list; with three or "
     "more groups the largest between two that the list has",
     "representation_gap": "the same difference in representation",
@@ -30,6 +35,10 @@ DEFINITIONS = {
     "ci95": "95 % interval by bootstrap over lists, 1,000 resamples",
     "undefined": "lists for which a metric is undefined, such as those that lack two groups; "
     "they are left out of its mean",
+    "tied": "lists in which the order of rows decides a metric: items that differ in group "
+    "(for ndcg in relevance) have equal scores or ranks, on both sides of the cut, or for "
+    "metrics that weigh places (ndcg, impact_ratio, rank_exposure_gap) anywhere in the top; of "
+    "equals the earlier row is first; tied_at_cut are those with equals on both sides of it",
     "share_at_rank": "share of the lists that have this place in which the group holds it",
     "exposure_to_rank": "the group's share of 1 / log2(1 + rank) summed over the places up to "
     "this one of all lists",

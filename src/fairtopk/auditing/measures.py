@@ -1,7 +1,8 @@
 """What is measured of each list, and what each place of all lists holds."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor
 from fairtopk.auditing.attributes import Attribute
 from fairtopk.auditing.blocks import Block, blocks_of
 from fairtopk.auditing.chance import Chance, ChanceSums
+from fairtopk.auditing.pairing import Labelled
 from fairtopk.auditing.rankings import Rankings
+from fairtopk.auditing.ties import Ties, ties_of_block
 from fairtopk.kernels.measures import discounts
 from fairtopk.metrics.grouped import NOTIONS, rank_exposure, representation
 from fairtopk.metrics.inputs import Labels
@@ -23,6 +26,8 @@ BY_RANK = ("rank_exposure_gap", "representation_gap")
 SHARES = {"rank_exposure": rank_exposure, "representation": representation}
 
 Doubles = NDArray[np.float64]
+Floats = NDArray[np.float32]  # what compact scores give
+Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
 def gaps_of(scored: bool) -> tuple[str, ...]:
@@ -41,14 +46,16 @@ class Measured:
             ``[Q, G]``; NaN where a list lacks the group.
         at_rank: Lists that have each group at each place, ``[G, H]``.
         reach: Lists that have each place, ``[H]``.
+        ties: Lists with equal scores of items in different groups.
         chance: Floors and p-values of the gaps by name.
     """
 
     attribute: Attribute
-    gaps: dict[str, Doubles]
-    shares: dict[str, Doubles]
+    gaps: dict[str, Floats]
+    shares: dict[str, Floats]
     at_rank: NDArray[np.int64]
     reach: NDArray[np.int64]
+    ties: Ties
     chance: Chance
 
     def exposure_to_rank(self) -> Doubles:
@@ -60,54 +67,70 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What is known of rankings: `lists` by name, such as ``ndcg@10``, ``[Q]``; the rest."""
+    """What is known of rankings.
+
+    Attributes:
+        rankings: The lists.
+        lists: Values of each list whatever its groups, by name, such as ``ndcg@10``, ``[Q]``.
+        by_attribute: The rest, by each attribute.
+        ties: Lists with equal scores.
+        relevance_ties: Lists with equal scores of items with different grades.
+    """
 
     rankings: Rankings
-    lists: dict[str, Doubles]
+    lists: dict[str, Floats]
     by_attribute: tuple[Measured, ...]
-    tied: int
+    ties: Ties
+    relevance_ties: Ties | None
 
 
 def measure(
-    rankings: Rankings,
-    attributes: Sequence[Attribute],
-    ks: Sequence[int],
-    *,
-    shuffles: int,
-    seed: int,
+    labelled: Labelled, ks: Sequence[int], *, shuffles: int, seed: int, progress: Progress
 ) -> Findings:
     """Return what is found in rankings; `shuffles` = 0 leaves chance out.
 
     Lists are measured block by block, so that besides the rankings themselves only the values
     of each list are held.
     """
-    n_queries, n_places = len(rankings.query_ids), min(ks[-1], int(rankings.length.max()))
-    lists = {name: np.full(n_queries, np.nan) for name in _list_names(rankings, ks)}
-    found = [_unmeasured(rankings, one, ks, n_places) for one in attributes]
+    rankings, attributes = labelled
+    lists = {
+        name: np.empty(len(rankings.query_ids), np.float32)
+        for name in _list_names(rankings, ks)
+    }
+    found = [_unmeasured(rankings, one, ks) for one in attributes]
     sums = [ChanceSums(len(one.names), ks, shuffles, seed) for one in attributes]
-    tied = 0
+    what, total = f"measuring {rankings.table.origin.name}", len(rankings.item) * len(found)
+    ties, done = [], 0
+
+    def tell(before: int, rows: int, share: float) -> None:
+        progress(what, before + int(share * rows), total)
+
     for block in blocks_of(rankings, attributes):
-        deepest = block.mask.sum(-1).clamp(max=ks[-1] + 1)
-        tied += int((block.first_tie < deepest).sum())
+        ties.append(ties_of_block(block, ks))
         if rankings.scored:
             lists["score_spread"][block.query] = score_spread(block.scores, mask=block.mask)
         for number, one in enumerate(found):
             _add_values(block, number, one, lists, ks)
             _add_places(block, number, one)
+            rows = int(block.mask.sum())
             if shuffles:
-                sums[number].add(block.scores, block.groups[number], block.mask)
+                tables = block.scores, block.groups[number], block.mask
+                sums[number].add(*tables, partial(tell, done, rows))
+            done += rows
+            tell(done, rows, 0)
+    every, *others = (Ties(*counts) for counts in np.sum(ties, axis=0).tolist())
     by_attribute = tuple(
-        replace(one, chance=total.result(gaps_of(rankings.scored), one.shares))
-        for one, total in zip(found, sums, strict=True)
+        replace(one, ties=tied, chance=summed.result(gaps_of(rankings.scored), one.shares))
+        for one, summed, tied in zip(found, sums, others[: len(found)], strict=True)
     )
-    return Findings(rankings, lists, by_attribute, tied)
+    relevance_ties = others[-1] if rankings.relevance is not None else None
+    return Findings(rankings, lists, by_attribute, every, relevance_ties)
 
 
-def _unmeasured(
-    rankings: Rankings, attribute: Attribute, ks: Sequence[int], n_places: int
-) -> Measured:
+def _unmeasured(rankings: Rankings, attribute: Attribute, ks: Sequence[int]) -> Measured:
     """Return room for what will be measured by an attribute."""
     n_queries, n_groups = len(rankings.query_ids), len(attribute.names)
+    n_places = min(ks[-1], int(rankings.length.max()))
     gaps = [
         f"{gap}{form}@{k}"
         for form in ("", "_signed")
@@ -117,10 +140,11 @@ def _unmeasured(
     shares = [f"{name}@{k}" for name in SHARES for k in ks]
     return Measured(
         attribute=attribute,
-        gaps={name: np.empty(n_queries) for name in gaps},
-        shares={name: np.empty((n_queries, n_groups)) for name in shares},
+        gaps={name: np.empty(n_queries, np.float32) for name in gaps},
+        shares={name: np.empty((n_queries, n_groups), np.float32) for name in shares},
         at_rank=np.zeros((n_groups, n_places), np.int64),
         reach=np.zeros(n_places, np.int64),
+        ties=Ties([], []),
         chance=Chance({}, {}),
     )
 
@@ -131,7 +155,7 @@ def _list_names(rankings: Rankings, ks: Sequence[int]) -> list[str]:
 
 
 def _add_values(
-    block: Block, number: int, found: Measured, lists: dict[str, Doubles], ks: Sequence[int]
+    block: Block, number: int, found: Measured, lists: dict[str, Floats], ks: Sequence[int]
 ) -> None:
     n_groups = len(found.attribute.names)
     wanted = [name for name in lists if name.startswith("ndcg@")] + list(found.gaps)

@@ -1,6 +1,6 @@
 """An audit as tables for the terminal."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -16,9 +16,10 @@ GAPS = {
     "exposure_gap": "softmax exposure gap (Eq. 9)",
     "exposure_gap_released": "softmax exposure gap (released)",
 }
-SHARES = {"rank_exposure": "exposure", "representation": "share in top"}
+ABREAST = 3  # lengths of the top in one table: more do not fit a terminal
 NAMED = 3  # of the flagged lists are shown
 SMALL = "*"
+LOUD = "bold yellow"
 UNTOLD = ("exposure_gap_released", "score_spread")  # in the table of changes
 
 
@@ -26,57 +27,55 @@ def terminal_tables(record: Record) -> Group:
     """Return what an audit found, a table or a line after another."""
     data = record["data"]
     parts: list[RenderableType] = [
-        _line(
+        Text(
             f"{data['name']}: {data['rows']:,} rows, {data['queries']:,} lists, "
             f"{data['items']:,} different items, ordered by {data['ranked_by']}"
         )
     ]
     for name, found in record["metrics"].items():
-        parts.append(_line(f"{name} {_cell(found)}"))
+        parts.append(Text(f"{name} {_cell(found)}"))
+    ks = record["ks"]
     for column in record["columns"]:
-        parts += [_groups(column, record), _metrics(column, record), *_flagged(column)]
+        parts.append(_groups(column, record))
+        for start in range(0, len(ks), ABREAST):
+            parts.append(_metrics(column, ks[start : start + ABREAST]))
+        parts += [*_notes(column["notes"]), *_flagged(column)]
     if record["baseline"] is not None:
-        parts += _changes(record)
-    parts += [_line(f"- {note}") for note in record["notes"]]
-    parts += [_line(_check(check)) for check in record["checks"]]
+        parts += [_changes(record["baseline"]), *_notes(record["baseline"]["notes"])]
+    parts += _notes(record["notes"])
+    parts += [_check(check) for check in record["checks"]]
     return Group(*parts)
 
 
 def _groups(column: Record, record: Record) -> Table:
     shown = _table(
         f"{column['name']}: what groups get (mean, half of a 95 % interval over lists)",
-        (
-            "group",
-            "items",
-            "rows",
-            *(f"{word}@{k}" for k in record["ks"] for word in SHARES.values()),
-        ),
+        ("group", "items", "rows", "K", "exposure", "share in top", "of the most (95 %)"),
     )
-    small = False
     for group in column["groups"]:
-        small |= group["small"]
-        shown.add_row(
-            escape(group["name"]) + (SMALL if group["small"] else ""),
-            f"{group['items']:,}",
-            f"{group['rows']:,}",
-            *(_cell(group[f"{name}@{k}"]) for k in record["ks"] for name in SHARES),
-        )
+        name = escape(group["name"]) + (SMALL if group["small"] else "")
+        about = name, f"{group['items']:,}", f"{group['rows']:,}"
+        for k in record["ks"]:
+            shares = (
+                _cell(group[f"{share}@{k}"]) for share in ("rank_exposure", "representation")
+            )
+            shown.add_row(*about, str(k), *shares, _of_the_most(group, k))
+            about = "", "", ""
     unknown = column["unknown"]
     if unknown["rows"]:
-        empty = [""] * (len(SHARES) * len(record["ks"]))
-        shown.add_row("(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}", *empty)
-    if small:
+        shown.add_row("(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
+    if any(group["small"] for group in column["groups"]):
         shown.caption = f"{SMALL} fewer than {record['min_group']} items: little to go by"
     return shown
 
 
-def _metrics(column: Record, record: Record) -> Table:
-    metrics, ks = column["metrics"], record["ks"]
+def _metrics(column: Record, ks: Sequence[int]) -> Table:
+    metrics = column["metrics"]
     shown = _table(f"{column['name']}: differences", ("", *(f"K = {k}" for k in ks)))
     groups = [group["name"] for group in column["groups"]]
     favoured = f"{groups[0]} less {groups[1] if len(groups) == 2 else 'the rest'}"
     ratios = [metrics[f"impact_ratio@{k}"] for k in ks]
-    shown.add_row("impact ratio", *map(_ratio, ratios))
+    shown.add_row("impact ratio (at most 1)", *map(_ratio, ratios))
     shown.add_row("  least / most", *map(_ends, ratios))
     by_chance = [metrics[f"impact_ratio_p@{k}"] for k in ks]
     shown.add_row("  by chance alone", *(_number(found["expected"]) for found in by_chance))
@@ -86,8 +85,7 @@ def _metrics(column: Record, record: Record) -> Table:
             continue
         shown.add_row(words, *(_cell(metrics[f"{gap}@{k}"]) for k in ks))
         shown.add_row(
-            f"  {escape(favoured)}",
-            *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks),
+            f"  {escape(favoured)}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks)
         )
         shown.add_row(
             "  by chance alone", *(_number(metrics[f"{gap}_floor@{k}"]["value"]) for k in ks)
@@ -99,20 +97,17 @@ def _metrics(column: Record, record: Record) -> Table:
     return shown
 
 
-def _flagged(column: Record) -> Iterable[Text]:
+def _flagged(column: Record) -> Iterator[Text]:
     for k, lists in column["flagged"].items():
         named = (
             f"{one['query']} ({one['gap']:.3g}, {one['most']} over {one['least']})"
             for one in lists[:NAMED]
         )
         if lists:
-            yield _line(
-                f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}"
-            )
+            yield Text(f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}")
 
 
-def _changes(record: Record) -> list[RenderableType]:
-    changes = record["baseline"]
+def _changes(changes: Record) -> Table:
     shown = _table(
         f"what changes from {changes['data']['name']}, over the {changes['queries']:,} queries "
         f"of both",
@@ -131,21 +126,35 @@ def _changes(record: Record) -> list[RenderableType]:
                 _with_interval(found["difference"], found["ci95"]),
                 _number(found["p_holm"]) if "p" in found else "",
             )
-    return [shown]
+    return shown
 
 
-def _check(check: Record) -> str:
+def _notes(notes: Iterable[str]) -> Iterator[Text]:
+    """Yield notes as lines; one that starts in capitals is to be seen."""
+    for note in notes:
+        yield Text(f"- {note}", style=LOUD if note.split(" ", 1)[0].isupper() else "")
+
+
+def _check(check: Record) -> Text:
     where = f"{check['column']}: " if check["column"] is not None else ""
     if check["fired"] is None:
-        return f"not checked: {check['rule']} ({where}{check['metric']} is undefined)"
+        return Text(f"not checked: {check['rule']} ({where}{check['metric']} is undefined)")
     verdict = "FAILED:" if check["fired"] else "passed, for it is not so:"
-    return f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})"
+    said = Text(f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})")
+    if check["note"] is not None:
+        said.append(f"; {check['note']}", style=LOUD)
+    return said
 
 
 def _ratio(found: Record) -> str:
     if found["value"] is None:
         return "undefined"
     return f"{found['value']:.3f}, {_number(found['ci95'][0])} to {_number(found['ci95'][1])}"
+
+
+def _of_the_most(group: Record, k: int) -> str:
+    found = group[f"ratio_to_most@{k}"]
+    return "most" if found["most"] == group["name"] else _ratio(found)
 
 
 def _ends(found: Record) -> str:
@@ -174,13 +183,10 @@ def _number(value: float | None) -> str:
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:
+    """Return an empty table; what is too wide is folded, never cut."""
     shown = Table(
         title=escape(title), title_justify="left", title_style="bold", caption_justify="left"
     )
     for place, column in enumerate(columns):
-        shown.add_column(column, justify="left" if place == 0 else "right")
+        shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
     return shown
-
-
-def _line(words: str) -> Text:
-    return Text(words)

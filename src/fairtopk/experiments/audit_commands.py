@@ -1,13 +1,30 @@
 """`fairtopk audit`."""
 
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from typer import Argument, Option
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.console import console, whole_numbers
+
+if TYPE_CHECKING:
+    from fairtopk.auditing.measures import Progress as Told
+
+PAGE = "audit.html"
+SECONDS_BETWEEN_LINES = 10
 
 
 def audit(
@@ -23,6 +40,9 @@ def audit(
     items_item: Annotated[
         str | None, Option(help="its column of items; default: --item")
     ] = None,
+    local_items: Annotated[
+        bool, Option("--local-items", help="an id names another item in each query")
+    ] = False,
     intersections: Annotated[
         bool, Option("--intersections", help="audit the product of the columns as well")
     ] = False,
@@ -31,7 +51,13 @@ def audit(
     fail_if: Annotated[
         list[str] | None, Option(help="end with exit code 1 if 'impact_ratio@10 < 0.8'")
     ] = None,
-    out: Annotated[Path | None, Option(help="folder for audit.json and audit.html")] = None,
+    out: Annotated[
+        Path | None,
+        Option(
+            help="folder to write audit.json and audit.html into; made if it is not there, and "
+            "the files of an earlier audit in it are overwritten"
+        ),
+    ] = None,
     separator: Annotated[str, Option(help="csv: what separates fields")] = ",",
     seed: Annotated[int, Option(help="of resamples and shuffles")] = 0,
 ) -> None:
@@ -43,13 +69,14 @@ def audit(
     Example: fairtopk audit ranked.csv --query user --item film --score score --groups genre
     --k 10,50 --fail-if "impact_ratio@10 < 0.8" --out audits/first
     """
+    from fairtopk.auditing.audit import AUDIT
     from fairtopk.auditing.audit import audit as audit_rankings
     from fairtopk.data.files import write_text
     from fairtopk.reporting.audit_page import audit_page
 
-    if out is not None and out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; give a folder")
-    with console.status(f"measuring {file.name}"):
+    if out is not None:
+        _check_folder(out, (AUDIT, PAGE))
+    with _progress() as told:
         found = audit_rankings(
             file,
             query=query,
@@ -60,6 +87,7 @@ def audit(
             groups=[one.strip() for one in groups.split(",")],
             items=items,
             items_item=items_item,
+            local_items=local_items,
             k=whole_numbers(k),
             intersections=intersections,
             min_group=min_group,
@@ -67,10 +95,11 @@ def audit(
             fail_if=fail_if or (),
             separator="\t" if separator == "\\t" else separator,  # as a shell hands it over
             seed=seed,
+            progress=told,
         )
     console.print(found.table(), highlight=False)
     if out is not None:
-        kept, page = found.save(out), out / "audit.html"
+        kept, page = found.save(out), out / PAGE
         write_text(page, audit_page(found.to_dict()))
         console.print(f"written to {kept} and {page}", highlight=False, soft_wrap=True)
     if found.failed:
@@ -80,3 +109,55 @@ def audit(
             f"the rule {found.unchecked[0]!r} cannot be checked: its metric is undefined in "
             f"{file.name}"
         )
+
+
+@contextmanager
+def _progress() -> Iterator["Told"]:
+    """Yield what tells how far an audit is: a bar on a terminal, a line at times elsewhere."""
+    if not console.is_terminal:
+        yield _line_at_times()
+        return
+    words = TextColumn("{task.description}", markup=False)
+    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+
+        def tell(what: str, done: int, total: int) -> None:
+            for task in bar.tasks:
+                if task.description != what:
+                    bar.remove_task(task.id)
+            if not bar.tasks:
+                bar.add_task(what, total=total or None)
+            bar.update(bar.tasks[0].id, completed=done)
+
+        yield tell
+
+
+def _line_at_times() -> "Told":
+    shown = time.monotonic()
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal shown
+        if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
+            shown = time.monotonic()
+            share = f": {100 * done // total} %" if total else ""
+            console.print(f"{what}{share}", markup=False, highlight=False, soft_wrap=True)
+
+    return tell
+
+
+def _check_folder(out: Path, names: tuple[str, ...]) -> None:
+    """Refuse a folder that cannot be written to, before there is something to write."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; give a folder")
+    for name in names:
+        if (out / name).is_dir():
+            raise InputError(f"--out {out} has a folder called {name}; give another folder")
+    above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"--out {out} cannot be made: {above} is a file")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        what = (error.strerror or str(error)).lower()
+        raise InputError(f"--out {out} cannot be written to: {above}: {what}") from error

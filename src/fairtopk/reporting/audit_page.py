@@ -41,6 +41,7 @@ def audit_page(record: dict[str, Any]) -> str:
         changes=_changes(record["baseline"]),
         interval=_interval,
         number=number,
+        loud=lambda note: note.split(" ", 1)[0].isupper(),
     )
 
 

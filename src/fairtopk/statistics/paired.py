@@ -6,22 +6,23 @@ its size, and its sign is drawn at random.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fairtopk.errors import InputError
+from fairtopk.kernels.flips import picked_sums
 from fairtopk.kernels.threads import run_all
 from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.intervals import means_with_intervals
 from fairtopk.statistics.inputs import Floats, doubles
 
 FLIPS = 10_000
-FLIPPED_AT_ONCE = 2**22  # signs that a thread holds
+FLIPPED_AT_ONCE = 2**22  # signs that come from one stream
+DRAWS_AT_ONCE = 512  # that share the work of adding up, at least
 ROUNDING = 1e-12  # of the sum of sizes, by which the order of summing may change a sum
 
 
@@ -115,26 +116,31 @@ def _p_values(differences: Floats, seed: int) -> Floats:
     total, slack = sizes.sum(0), ROUNDING * np.abs(sizes).sum(0)
 
     def as_far(flipped: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Return how many draws of rows to flip leave a sum as far from 0, ``[M]``."""
-        lost = torch.from_numpy(flipped).double() @ torch.from_numpy(sizes)
-        far: NDArray[np.bool_] = np.abs(total - 2 * lost.numpy()) >= np.abs(total) - slack
+        """Return how many draws of rows, as bits, leave a sum as far from 0 if flipped."""
+        lost = picked_sums(sizes, flipped)
+        far: NDArray[np.bool_] = np.abs(total - 2 * lost) >= np.abs(total) - slack
         count: NDArray[np.int64] = far.sum(0)
         return count
 
-    def drawn(piece: int, draws: int) -> NDArray[np.int64]:
+    def drawn(pieces: Sequence[int]) -> NDArray[np.int64]:
+        return as_far(np.concatenate([bits(piece) for piece in pieces]))
+
+    def bits(piece: int) -> NDArray[np.uint8]:
+        draws = min(most, FLIPS - piece * most)
         # The 1 keeps these streams apart from those of the bootstrap.
         generator = np.random.default_rng([seed, piece, 1])
         random = np.frombuffer(generator.bytes(draws * -(-n // 8)), np.uint8)
-        return as_far(np.unpackbits(random.reshape(draws, -1), axis=-1, count=n))
+        return random.reshape(draws, -1)
 
     n = len(sizes)
     if 2**n <= FLIPS:
         every = np.arange(2**n)[:, None] >> np.arange(n) & 1
-        p = as_far(every.astype(np.uint8)) / 2**n
+        p = as_far(np.packbits(every.astype(np.uint8), axis=-1)) / 2**n
     else:
         most = max(1, FLIPPED_AT_ONCE // n)
-        draws = [min(most, FLIPS - start) for start in range(0, FLIPS, most)]
-        counts = run_all([partial(drawn, *piece) for piece in enumerate(draws)])
+        pieces, together = range(-(-FLIPS // most)), -(-DRAWS_AT_ONCE // most)
+        starts = range(0, len(pieces), together)
+        counts = run_all([partial(drawn, pieces[start : start + together]) for start in starts])
         # What was observed counts as one draw more, so that p is valid whatever their number.
         p = (1 + np.sum(counts, axis=0)) / (1 + FLIPS)
     return np.where(undefined.all(0), np.nan, p)
