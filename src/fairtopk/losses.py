@@ -2,11 +2,13 @@
 
 A loss takes scores with a graph and returns an ordinary scalar: its value is the method's
 objective on the batch, its ``backward()`` the method's stochastic gradient. What a method
-remembers of earlier batches is held in buffers, and only touched in training mode with
-gradients on. Each list stands for itself: N_q is its number of items, so that K counts
-positions of the list whatever `k_of` says.
+remembers of earlier batches follows ``.to()`` and ``state_dict()``, is each process's own, and
+is only touched in training mode with gradients on. Each list stands for itself: N_q is its
+number of items, so that K counts positions of the list whatever `k_of` says.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, cast
 
 import torch
@@ -16,12 +18,13 @@ from torch.autograd.function import once_differentiable
 from fairtopk.batches import Batch, list_batch
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import METHODS
-from fairtopk.estimators.ndcg import NdcgSurrogate
 from fairtopk.estimators.objective import Objective
-from fairtopk.estimators.pairs import ITEM_BITS, PairAverage
 from fairtopk.estimators.settings import ObjectiveSettings
-from fairtopk.loss_inputs import any_twice, checked_numbers, checked_settings, checked_size
+from fairtopk.loss_inputs import any_twice, checked_ids, checked_settings, checked_size
+from fairtopk.loss_memory import Memory, Unshared
 from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, checked_scores
+
+Ids = Values | Sequence[Any]
 
 
 class RankingLoss(nn.Module):
@@ -32,7 +35,8 @@ class RankingLoss(nn.Module):
     1/2 (E_a - E_b)^2. `report`'s ``gap_signed`` is E_0 less the mean of the other groups' E.
 
     Args:
-        n_queries: How many queries there are; needed once `query` is given.
+        n_queries: How many queries there are, if known: query numbers from 0 on, below this,
+            need no look-up, and have their rows from the start.
         n_groups: How many groups there are.
         preset: Where settings that are not given come from: "default", "paper" (Algorithm 1 as
             written) or "released" (what the authors' code sets).
@@ -70,13 +74,15 @@ class RankingLoss(nn.Module):
                 f"0 switches it off"
             )
         self.needs_groups = penalised and any(weights)
-        self.n_queries = None if n_queries is None else checked_size("n_queries", n_queries, 1)
-        self.n_groups = checked_size("n_groups", n_groups, 2)
-        self.objective = self._objective(self.settings, self.n_queries or 1)
-        ranking = self.objective.ranking
-        if isinstance(ranking, NdcgSurrogate):
-            known = ranking.u_qi
-            ranking.u_qi = PairAverage(gamma=known.gamma, start=known.start)
+        size = None if n_queries is None else checked_size("n_queries", n_queries, least=1)
+        self.n_groups = checked_size("n_groups", n_groups, least=2)
+        make = partial(self._objective, self.settings)
+        self.memory = Unshared(Memory(make, n_queries=size, n_groups=self.n_groups))
+
+    @property
+    def objective(self) -> Objective:
+        """The method's objective, with its averages."""
+        return self.memory.held.objective
 
     def forward(
         self,
@@ -84,8 +90,8 @@ class RankingLoss(nn.Module):
         relevance: Values,
         groups: Values | None = None,
         *,
-        query: Values | list[int] | None = None,
-        item: Values | list[list[int]] | None = None,
+        query: Ids | None = None,
+        item: Ids | None = None,
         mask: Values | None = None,
     ) -> Tensor:
         """Return the objective on a batch, averaged over its lists.
@@ -97,9 +103,10 @@ class RankingLoss(nn.Module):
             relevance: Grades, not negative, ``[Q, L]``.
             groups: Group numbers from 0, -1 unknown, ``[Q, L]``; booleans mark group 0. May be
                 left out where there is no penalty, or its weight is 0.
-            query: Query numbers from 0, each once, ``[Q]``. Without them nothing is remembered.
-            item: Item numbers from 0, ``[Q, L]``. Without them each surrogate rank is fresh, as
-                if gamma_0 were 1.
+            query: Query ids, whole numbers or strings, each once, ``[Q]``. Without them nothing
+                is remembered.
+            item: Item ids, whole numbers or strings, ``[Q, L]``. Without them each surrogate
+                rank is fresh, as if gamma_0 were 1.
             mask: False on padding, ``[Q, L]``; left out, there is none.
         """
         if not isinstance(scores, Tensor):
@@ -115,9 +122,7 @@ class RankingLoss(nn.Module):
                 batch = self._remembered(batch, query, item)
                 estimate = self.objective(values, batch)
             elif item is not None:
-                raise InputError(
-                    "item needs query: surrogate ranks are kept per query and item"
-                )
+                raise InputError("item needs query: surrogate ranks are kept per pair of both")
             else:
                 estimate = self._without_memory(values, batch)
         value = _WithGradient.apply(scores, *estimate)  # type: ignore[no-untyped-call]
@@ -154,32 +159,26 @@ class RankingLoss(nn.Module):
         ideal_k = self.settings.ks[-1] if self.parts.selects else None
         return list_batch(query, grades, group, mask, ideal_k=ideal_k)
 
-    def _remembered(
-        self, batch: Batch, query: Values | list[int], item: Values | list[list[int]] | None
-    ) -> Batch:
-        """Return the batch with its queries, and the rows of its pairs if items are known."""
-        if self.n_queries is None:
-            raise InputError(
-                "query needs n_queries, the number of queries; give it when making the loss"
-            )
+    def _remembered(self, batch: Batch, query: Ids, item: Ids | None) -> Batch:
+        """Return the batch with the rows of its queries, and of its pairs if it has items."""
         every = torch.ones_like(batch.query, dtype=torch.bool)
-        numbers = checked_numbers("query", query, every, self.n_queries)
-        if any_twice(numbers):
-            raise InputError("query has a number twice; give each query one list per batch")
-        batch = batch._replace(query=numbers)
+        ids = checked_ids("query", query, every, shape=(len(every),))
+        if any_twice(ids):
+            raise InputError("query has an id twice; give each query one list per batch")
+        # Other items have no gain, so that their surrogate ranks are not read.
+        relevant = batch.relevance[:, : batch.pair.shape[1]] > 0
+        if item is not None:
+            items = checked_ids("item", item, relevant, shape=tuple(batch.mask.shape))
+        memory = self.memory.held
+        if not memory.keeps:
+            return batch
+        batch = batch._replace(query=memory.rows(ids))
         if item is None:
             return batch
-        items = checked_numbers("item", item, batch.mask, 2**ITEM_BITS)
-        ranking = self.objective.ranking
-        if not isinstance(ranking, NdcgSurrogate):
-            return batch
-        # Other items have no gain, so that their surrogate ranks are not read.
-        first = slice(batch.pair.shape[1])
-        relevant = batch.relevance[:, first] > 0
-        rows = cast(PairAverage, ranking.u_qi).rows(numbers, items[:, first], where=relevant)
+        rows = memory.pairs(batch.query.repeat_interleave(relevant.sum(-1)), items)
         if any_twice(rows[rows >= 0]):
             raise InputError("item has a relevant item twice in one list; give it once")
-        return batch._replace(pair=rows)
+        return batch._replace(pair=batch.pair.masked_scatter(relevant, rows))
 
     def _without_memory(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         # Every list is as at a first visit, for which a start at zero would be no average.

@@ -2,38 +2,16 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.estimators.pairs import (
-    FIRST_SIZE,
-    FREE,
-    PairAverage,
-    claim_rows,
-    find_rows,
-    find_rows_by_torch,
-    probe,
-)
+from fairtopk.estimators.hash_table import FIRST_SIZE
+from fairtopk.estimators.pairs import PairAverage
 
 
 def visit(table: PairAverage, query: Tensor, item: Tensor, fresh: Tensor) -> Tensor:
     everywhere = torch.ones_like(item, dtype=torch.bool)
-    return table.update(table.rows(query, item, where=everywhere), fresh, where=everywhere)
-
-
-@given(st.lists(st.integers(0, 2**62), max_size=64), st.lists(st.integers(0, 2**62)))
-def test_keys_are_found_where_they_were_put_and_no_others(
-    put: list[int], others: list[int]
-) -> None:
-    key = torch.full((128,), FREE)
-    wanted = torch.tensor(put + others, dtype=torch.int64)
-    claim_rows(key, wanted[: len(put)])
-    rows = find_rows(key, wanted)
-    assert torch.equal(rows, find_rows_by_torch(key, wanted, *probe(wanted, len(key))))
-    assert sorted(key[key != FREE].tolist()) == sorted(set(put))
-    for one, row in zip(wanted.tolist(), rows.tolist(), strict=True):
-        assert (key[row].item() == one) if one in put else row == -1
+    rows = table.rows(query[:, None].expand_as(item).flatten(), item.flatten())
+    return table.update(rows.view_as(item), fresh, where=everywhere)
 
 
 def test_averages_are_those_of_a_dict_as_the_table_grows() -> None:
@@ -41,9 +19,9 @@ def test_averages_are_those_of_a_dict_as_the_table_grows() -> None:
     generator = torch.Generator().manual_seed(0)
     table, plain = PairAverage(gamma=0.3).double(), dict[tuple[int, int], float]()
     for _ in range(30):
-        query = torch.randperm(50, generator=generator)[:20]
+        query = torch.randperm(50, generator=generator)[:20] + 2**30 - 50
         item = torch.stack([torch.randperm(100, generator=generator)[:15] for _ in query])
-        item += 2**32 - 100
+        item += 2**33 - 100
         fresh = torch.rand(item.shape, dtype=torch.float64, generator=generator)
         found = visit(table, query, item, fresh)
         for row, column in torch.cartesian_prod(torch.arange(20), torch.arange(15)).tolist():
@@ -55,28 +33,25 @@ def test_averages_are_those_of_a_dict_as_the_table_grows() -> None:
     assert 2 * len(plain) <= len(table.value) == len(table.key) <= 4 * len(plain)
 
 
-def test_only_pairs_that_are_asked_for_get_a_row() -> None:
+def test_an_item_of_no_number_gets_no_row() -> None:
     table = PairAverage(gamma=0.3)
-    item = torch.tensor([[5, 6, 7], [5, 6, 7]])
-    where = torch.tensor([[True, False, True], [False, True, False]])
-    rows = table.rows(torch.tensor([3, 4]), item, where=where)
-    assert (rows >= 0).equal(where)
-    assert len(rows[where].unique()) == 3
-    assert table.n_taken == 3
+    rows = table.rows(torch.tensor([3, 3, 4, 4]), torch.tensor([5, -1, 5, -1]))
+    assert (rows >= 0).tolist() == [True, False, True, False]
+    assert rows[0] != rows[2]
+    assert table.n_taken == 2
 
 
 def test_a_pair_seen_first_under_eval_or_no_grad_gets_no_row() -> None:
     table = PairAverage(gamma=0.3)
-    query, item = torch.tensor([1]), torch.tensor([[2, 3]])
-    visit(table, query, item, torch.ones(1, 2))
+    visit(table, torch.tensor([1]), torch.tensor([[2, 3]]), torch.ones(1, 2))
     before = {name: value.clone() for name, value in table.state_dict().items()}
-    everywhere = torch.ones(1, 2, dtype=torch.bool)
+    query, item = torch.tensor([1, 1]), torch.tensor([3, 9])
     with torch.no_grad():
-        rows = table.rows(query, torch.tensor([[3, 9]]), where=everywhere)
+        rows = table.rows(query, item)
     table.eval()
-    assert rows.equal(table.rows(query, torch.tensor([[3, 9]]), where=everywhere))
-    assert rows[0, 0] >= 0
-    assert rows[0, 1] == -1
+    assert rows.equal(table.rows(query, item))
+    assert rows[0] >= 0
+    assert rows[1] == -1
     for name, value in table.state_dict().items():
         torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
 

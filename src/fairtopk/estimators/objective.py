@@ -111,8 +111,10 @@ class Objective(nn.Module):
             "spread": spread.mean(),
         }
         if cuts:
-            off = (cuts[-1].lam - cuts[-1].exact).abs() / spread
-            self.last["threshold_error"] = off[cuts[-1].exact.isfinite()].mean()
+            lam, exact = cuts[-1].lam, cuts[-1].exact
+            self.last["threshold"] = lam[lam.isfinite()].mean()
+            off = (lam - exact).abs() / spread
+            self.last["threshold_error"] = off[exact.isfinite()].mean()
         grad = grad + fair_grad
         if padded:
             grad = grad.masked_fill(~batch.valid, 0)

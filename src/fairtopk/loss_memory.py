@@ -1,0 +1,217 @@
+"""What a loss remembers: averages, and the numbers of the ids that they belong to.
+
+A query has a row in every table of the objective, a pair of query and item a row in the table
+of surrogate ranks. Rows are given out as ids appear, and tables grow.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.errors import InputError
+from fairtopk.estimators.hash_table import FIRST_SIZE, FREE
+from fairtopk.estimators.ndcg import NdcgSurrogate
+from fairtopk.estimators.numbering import Numbering
+from fairtopk.estimators.objective import Objective
+from fairtopk.estimators.pairs import ITEM_BITS, PairAverage
+from fairtopk.estimators.state import MovingAverage
+from fairtopk.estimators.threshold import TrackedThreshold
+
+VERSION = 1  # of what is saved
+# Numbers below are items' own; all others get numbers from here on.
+PLAIN_ITEMS = 2 ** (ITEM_BITS - 1)
+
+
+class Memory(nn.Module):
+    """An objective whose tables have rows for any ids.
+
+    Args:
+        make: Makes the objective for a number of queries.
+        n_queries: Ids from 0 on, below this, are their own rows; None numbers all ids.
+        n_groups: Number of groups.
+    """
+
+    about: Tensor
+
+    def __init__(
+        self, make: Callable[[int], Objective], *, n_queries: int | None, n_groups: int
+    ) -> None:
+        super().__init__()
+        self.queries, self.items = Numbering(n_queries or 0), Numbering(PLAIN_ITEMS)
+        # One row more than there are queries, which is never visited.
+        self.n_rows = self.first_rows = (n_queries or FIRST_SIZE - 1) + 1
+        self.objective = make(self.n_rows)
+        ranking = self.objective.ranking
+        if isinstance(ranking, NdcgSurrogate):
+            known = ranking.u_qi
+            ranking.u_qi = PairAverage(gamma=known.gamma, start=known.start)
+        self.keeps = any(len(table) for table in self.objective.buffers())
+        about = torch.tensor([VERSION, n_queries or 0, n_groups])
+        self.register_buffer("about", about)
+
+    def rows(self, query: Tensor) -> Tensor:
+        """Return the row of each query, ``[Q]``; a new one gets its row.
+
+        Where nothing is to be remembered, new queries read a row that none has visited.
+
+        Args:
+            query: Ids, each once, ``[Q]``.
+        """
+        rows = self.queries.numbers(query)
+        n_rows = self._rows_for(self.queries.stop)
+        if n_rows > self.n_rows:
+            self._resize(n_rows)
+        return rows.masked_fill(rows < 0, self.queries.stop)
+
+    def pairs(self, query: Tensor, item: Tensor) -> Tensor:
+        """Return the row of each pair in the table of surrogate ranks, -1 for none, ``[n]``.
+
+        Args:
+            query: Rows of the queries, ``[n]``.
+            item: Ids of the items, ``[n]``.
+        """
+        ranking = self.objective.ranking
+        if not isinstance(ranking, NdcgSurrogate) or not isinstance(ranking.u_qi, PairAverage):
+            return torch.full_like(item, -1)
+        return ranking.u_qi.rows(query, self.items.numbers(item))
+
+    def load(self, saved: dict[str, Tensor]) -> None:
+        """Take over a state of any size, or refuse it and stay as before."""
+        fault = self._fault(saved)
+        if fault:
+            raise InputError(f"the state of the loss cannot be loaded: {fault}")
+        self._resize(self._rows_of(saved))
+        self.load_state_dict(saved)
+
+    def _fault(self, saved: dict[str, Tensor]) -> str:
+        """Return what is wrong with a state, nothing if it can be loaded."""
+        own = self.state_dict()
+        known = own["about"].tolist()
+        said = saved["about"].flatten().tolist() if "about" in saved else []
+        if said[:1] != known[:1] or len(said) != len(known):
+            return "it was not saved by this version of fairtopk, or is truncated"
+        if said != known:
+            return (
+                f"it was saved with n_queries={said[1] or None} and n_groups={said[2]}; "
+                f"make the loss with the same"
+            )
+        for name in (*own, *saved):
+            if name not in saved or name not in own:
+                verb = "lacks" if name in own else "has"
+                return f"it {verb} {name}, as if truncated or saved with other settings"
+        for name, size in self._sizes(saved):
+            if saved[name].shape != (size,):
+                found = list(saved[name].shape)
+                return (
+                    f"its {name} has the shape {found} instead of [{size}], as if truncated or "
+                    f"saved with other settings"
+                )
+        return ""
+
+    def _sizes(self, saved: dict[str, Tensor]) -> Iterator[tuple[str, int]]:
+        """Yield the names of a state's tables, and how many rows each must have."""
+        n_rows = self._rows_of(saved)
+        for name, part in self.named_modules():
+            if isinstance(part, PairAverage | Numbering):
+                key = saved[f"{name}.key"]
+                kept = "value" if isinstance(part, PairAverage) else "number"
+                yield f"{name}.key", _table_size(key) if len(part.key) else 0
+                yield f"{name}.{kept}", key.numel()
+        for name, table, _ in self._tables():
+            yield name, len(table) // self.n_rows * n_rows
+
+    def _tables(self) -> Iterator[tuple[str, Tensor, float]]:
+        """Yield name, table and start of every table that has rows for queries."""
+        for name, part in self.named_modules():
+            if isinstance(part, TrackedThreshold):
+                yield f"{name}.lam", part.lam, part.s_q.start
+            elif isinstance(part, MovingAverage) and not isinstance(part, PairAverage):
+                yield f"{name}.value", part.value, part.start
+
+    def _rows_of(self, saved: dict[str, Tensor]) -> int:
+        """Return how many rows for queries a state has."""
+        return self._rows_for(self.queries.n_own + int((saved["queries.key"] != FREE).sum()))
+
+    def _rows_for(self, stop: int) -> int:
+        """Return how many rows there are once those below `stop` are given out."""
+        n_rows = self.first_rows
+        while n_rows <= stop:
+            n_rows *= 2
+        return n_rows
+
+    def _resize(self, n_rows: int) -> None:
+        """Give every table rows for `n_rows` queries; what they hold stays."""
+        for name, table, start in list(self._tables()):
+            made = table.new_full((len(table) // self.n_rows * n_rows,), start)
+            kept = min(len(made), len(table))
+            made[:kept] = table[:kept]
+            place, _, buffer = name.rpartition(".")
+            setattr(self.get_submodule(place), buffer, made)
+        self.n_rows = n_rows
+
+
+class Unshared(nn.Module):
+    """Holds a memory that is saved and moved like a part, but is each process's own.
+
+    DistributedDataParallel copies rank 0's buffers to all ranks, once and before each forward
+    pass, which would wipe what they remember of their queries. It finds them by walking through
+    modules; this one ends the walk.
+    """
+
+    held: Memory
+
+    def __init__(self, held: Memory) -> None:
+        super().__init__()
+        self.__dict__["held"] = held
+
+    def train(self, mode: bool = True) -> "Unshared":
+        """Set training mode for what is held too."""
+        self.held.train(mode)
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Unshared":
+        def on_table(table: Tensor) -> Tensor:
+            return _not_halved(table, fn(table))
+
+        self.held._apply(on_table, recurse)  # type: ignore[no-untyped-call]
+        return self
+
+    def _save_to_state_dict(
+        self, destination: dict[str, Any], prefix: str, keep_vars: bool
+    ) -> None:
+        self.held.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *others: Any,
+    ) -> None:
+        saved = {
+            name.removeprefix(prefix): table
+            for name, table in state_dict.items()
+            if name.startswith(prefix)
+        }
+        if saved:
+            self.held.load(saved)
+        else:  # which strict=False allows
+            missing_keys += [prefix + name for name in self.held.state_dict()]
+
+
+def _table_size(key: Tensor) -> int:
+    """Return the size that a hash table must have: its own, if that is one."""
+    size, n_taken = FIRST_SIZE, int((key != FREE).sum())
+    while size < max(2 * n_taken, key.numel()):
+        size *= 2
+    return size
+
+
+def _not_halved(table: Tensor, made: Tensor) -> Tensor:
+    """Return a table as it was made anew, in float32 at least: averages need the digits."""
+    small = made.is_floating_point() and made.element_size() < 4
+    return table.to(made.device) if small else made
