@@ -1,0 +1,35 @@
+"""`fairtopk export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from fairtopk.experiments.console import console
+
+
+def export(
+    run: Annotated[Path, Argument(help="the folder of a run")],
+    out: Annotated[
+        Path, Argument(metavar="MODEL.onnx", help="the file to write; replaced if there")
+    ],
+    data: Annotated[Path | None, Option(help="where the data is now, if it moved")] = None,
+) -> None:
+    """Write a run's model as ONNX, checked against the original, with a card beside it.
+
+    The model takes numbers of users and items, and no groups. The ids behind the numbers are
+    written beside it.
+
+    Example: fairtopk export runs/first model.onnx
+    """
+    from fairtopk.experiments.exported import export_run
+
+    exported = export_run(run, out, data=data)
+    console.print(
+        f"takes {' and '.join(exported.inputs)}, no groups; scores are off by at most "
+        f"{exported.off:.1g} of the largest",
+        highlight=False,
+        soft_wrap=True,
+    )
+    files = ", ".join(str(file) for file in exported.files)
+    console.print(f"written: {files}", highlight=False, soft_wrap=True)

@@ -1,0 +1,70 @@
+"""A run's model as files for elsewhere: ONNX, the ids behind its numbers, and a card."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from fairtopk import __version__
+from fairtopk.data.files import write_text
+from fairtopk.errors import InputError
+from fairtopk.experiments.model_card import Card, model_card
+from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.result import METRICS
+from fairtopk.experiments.targets import check_target
+from fairtopk.exporting import INPUTS, export_scorer, require_export, together
+
+
+class Exported(NamedTuple):
+    """What was written.
+
+    Attributes:
+        files: The model and what is beside it.
+        inputs: What the model takes.
+        off: The largest difference from the original's scores on random inputs, as a share of
+            the largest score.
+    """
+
+    files: list[Path]
+    inputs: tuple[str, ...]
+    off: float
+
+
+def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
+    """Write a run's model as ONNX, the id of each of its numbers, and a card.
+
+    Beside ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet`` with columns
+    `number` and `id`, and ``model.md``, the card. They appear together, and only if the file
+    scores like the model.
+
+    Args:
+        run: The run's folder.
+        out: The ONNX file.
+        data: Where the data is, if not where the config says.
+    """
+    check_target(out, endings=(".onnx",))
+    require_export()
+    config, lists, scorer = open_run(run, data=data)
+    kept, of_data = _kept(run / METRICS), lists.data
+    about = {"fairtopk": __version__, "data": of_data.name, "data_sha256": of_data.checksum}
+    with together(out) as folder:
+        off = export_scorer(scorer, folder / out.name, about=about)
+        for name, ids in (("users", of_data.user_ids), ("items", of_data.item_ids)):
+            table = pl.DataFrame({"id": ids}).with_row_index("number")
+            table.write_parquet(folder / f"{out.stem}.{name}.parquet")
+        card = Card(out.stem, config, lists, kept, off)
+        write_text(folder / f"{out.stem}.md", model_card(card))
+        names = sorted(file.name for file in folder.iterdir())
+    return Exported([out.with_name(name) for name in names], tuple(INPUTS), off)
+
+
+def _kept(path: Path) -> dict[str, Any] | None:
+    """Return what a metrics file holds; None if the run was stopped before it wrote one."""
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is damaged; remove it, and train with --resume") from error
+    return found

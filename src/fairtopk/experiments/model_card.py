@@ -1,0 +1,183 @@
+"""The card of an exported model: what it is for, what it was measured to do, and its limits.
+
+Data is named by name and checksum, never by path.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from fairtopk import __version__
+from fairtopk.estimators.methods import is_fair
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.train_commands import SHOWN
+from fairtopk.lists import Lists
+
+USE = """\
+To order items of this catalogue for users of this data, by the score, highest first. Whoever
+serves it needs neither the groups of items nor anything about users but their number."""
+
+LIMITS = (
+    "Users and items that came after the training data have no number, and no score. `fairtopk "
+    "recommend` gives unknown users the most rated items, an order that knows no fairness.",
+    "The figures are means over test lists of past ratings. Ratings are not missing at random, "
+    "and sampled lists and the whole catalogue can rank models differently: do not compare "
+    "figures of two protocols.",
+    "Fairness was measured for the groups above and in exposure alone: not for other groups, "
+    "for groups of users, or for what exposure leads to. Measure again in use: `fairtopk "
+    "audit` takes rankings from anywhere.",
+    "The gap of Eq. 9 also shrinks where scores merely get flatter; the gap by rank does not. "
+    "A gap no larger than by chance, or with a signed gap near 0, may be chance.",
+    "The model takes no groups, yet its scores may still give them away: see how well groups "
+    "can be told from scores, where that was measured.",
+)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card is made from.
+
+    Attributes:
+        name: Of the model file, without its ending.
+        config: What was run.
+        lists: The data.
+        result: What the run's metrics file holds; None if there is none.
+        off: Largest difference of the file's scores from the original's, as a share of the
+            largest score.
+    """
+
+    name: str
+    config: Config
+    lists: Lists
+    result: dict[str, Any] | None
+    off: float
+
+
+def model_card(card: Card) -> str:
+    """Return the card as Markdown."""
+    config, data = card.config, card.lists.data
+    sections = {
+        "Intended use": [USE],
+        "What it takes and gives": _interface(card),
+        "Data": [
+            f"- name: {data.name}",
+            f"- SHA-256 of ratings and groups: `{data.checksum}`",
+            f"- {data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
+            f"- split: {card.lists.rule}",
+        ],
+        "Groups": _groups(card),
+        "Training": [
+            f"- method: {config.method.name}, {_weight(config)}",
+            f"- top K: {', '.join(map(str, config.method.ks))}",
+            f"- model: {config.model.name}, width {config.model.width}",
+            f"- seed: {config.seed}",
+            f"- exported by fairtopk {__version__}",
+        ],
+        "Measured": _measured(card),
+        "Limits": [f"- {limit}" for limit in LIMITS],
+    }
+    parts = [f"# {card.name}: {config.method.name} on {data.name}"]
+    parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _interface(card: Card) -> list[str]:
+    name, data = card.name, card.lists.data
+    return [
+        "| | | type and shape | |",
+        "| --- | --- | --- | --- |",
+        f"| input | `user` | int64, [queries] | numbers from 0 to {data.n_users - 1} |",
+        f"| input | `item` | int64, [queries, items] | numbers from 0 to {data.n_items - 1} |",
+        "| output | `score` | float32, [queries, items] | higher is better |",
+        "",
+        "**It takes no group input**: that was checked when the file was written. The id of "
+        f"each number is in `{name}.users.parquet` and `{name}.items.parquet`. On random "
+        f"inputs in ONNX Runtime, scores are off by at most {card.off:.1g} of the largest.",
+    ]
+
+
+def _groups(card: Card) -> list[str]:
+    rule, data = card.config.data.groups, card.lists.data
+    if not data.group_names:
+        return ["The data has none: nothing is known of fairness."]
+    said = {} if rule is None else {key: value for key, value in asdict(rule).items() if value}
+    words = ", ".join(
+        f"{key} {_cell(value)}" for key, value in said.items() if key != "separator"
+    )
+    return [
+        *([f"By the rule: {words}.", ""] if words else []),
+        "| group | items |",
+        "| --- | --- |",
+        *(f"| {_cell(name)} | {count:,} |" for name, count in data.group_counts.items()),
+        f"| (unknown) | {data.n_unknown:,} |",
+        "",
+        f"Signed gaps are {_cell(data.group_names[0])} minus the rest.",
+    ]
+
+
+def _weight(config: Config) -> str:
+    method = config.method
+    if not is_fair(method.name):
+        return "without a fairness penalty: groups played no part"
+    weight = f"C = {method.c:g}" if method.c is not None else f"C / n² = {method.c_relative:g}"
+    return f"{weight}; groups of items were used in training"
+
+
+def _measured(card: Card) -> list[str]:
+    """Return the metrics of a run, with their intervals."""
+    result, evaluation = card.result, card.config.evaluation
+    if result is None:
+        return ["Nothing: the run was stopped before its model was measured."]
+    metrics = result["metrics"]
+    ks = [name.removeprefix("ndcg@") for name in metrics if name.startswith("ndcg@")]
+    rows = [
+        f"| {words} | {' | '.join(_figure(metrics[f'{name}@{k}']) for k in ks)} |"
+        for name, words in _row_words().items()
+        if f"{name}@{ks[0]}" in metrics
+    ]
+    among = {
+        "sampled": f"{evaluation.unrated} items drawn from those the user never rated",
+        "full": "all items that the user never rated",
+    }
+    undefined = max(cell["undefined"] for cell in metrics.values())
+    left_out = f", up to {undefined:,} left out where undefined" if undefined else ""
+    return [
+        f"Protocol {result['protocol']}: each user's {result['part']} items among "
+        f"{among[result['protocol']]}. Mean and 95 % interval over users{left_out}.",
+        "",
+        f"| | {' | '.join(f'K = {k}' for k in ks)} |",
+        f"| --- |{' --- |' * len(ks)}",
+        *rows,
+        *_beside(result),
+    ]
+
+
+def _beside(result: dict[str, Any]) -> list[str]:
+    """Return what is told of whole lists."""
+    auc, spread = result["metrics"].get("group_auc"), result.get("score_spread")
+    told = {
+        "how well groups can be told from scores, AUC (0.5: not at all)": auc,
+        "spread of scores": spread,
+    }
+    lines = [f"- {words}: {_figure(cell)}" for words, cell in told.items() if cell]
+    return ["", *lines] if lines else []
+
+
+def _row_words() -> dict[str, str]:
+    """Return what each metric is called on a line of its own."""
+    found, gap = {}, ""
+    for name, words in SHOWN.items():
+        gap = gap if words.startswith(" ") else words
+        found[name] = f"{gap}, {words.strip()}" if words.startswith(" ") else words
+    return found
+
+
+def _figure(cell: dict[str, Any]) -> str:
+    if cell["mean"] is None:
+        return "undefined"
+    low, high = cell["ci95"]
+    return f"{cell['mean']:.4g} ({low:.4g} to {high:.4g})"
+
+
+def _cell(value: object) -> str:
+    """Return text that cannot end a cell of a table."""
+    return str(value).replace("|", "\\|").replace("\n", " ")

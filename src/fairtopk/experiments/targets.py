@@ -1,0 +1,24 @@
+"""Files that a command is going to write: refused before there is something to write."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from fairtopk.errors import InputError
+
+
+def check_target(path: Path, *, endings: Sequence[str]) -> None:
+    """Refuse a file that has another ending, is a folder, or cannot be written."""
+    if path.suffix.lower() not in endings:
+        raise InputError(f"{path} must end in {' or '.join(endings)}")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise InputError(f"{path} cannot be written: {above} is a file")
+    try:
+        with tempfile.TemporaryFile(dir=above):
+            pass
+    except OSError as error:
+        what = (error.strerror or str(error)).lower()
+        raise InputError(f"{path} cannot be written: {above}: {what}") from error
