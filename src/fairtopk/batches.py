@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -93,6 +93,19 @@ class ListSizes:
                 f"lists need at least 1 rated and 1 unrated item, and per_group not below 0, "
                 f"got {self.rated}, {self.unrated} and {self.per_group}"
             )
+
+
+class Sampler(Protocol):
+    """Gives the lists that a model is trained on, batch by batch.
+
+    Attributes:
+        n_relevant: Relevant items of each query, ``[n_queries]``.
+    """
+
+    n_relevant: NDArray[np.int64]
+
+    def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
+        """Yield every query's list once; batches before `first` are left out."""
 
 
 class ListSampler:

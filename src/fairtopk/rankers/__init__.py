@@ -1,0 +1,1 @@
+"""One object that is fitted, ranks, is measured, saved and loaded."""

@@ -1,0 +1,293 @@
+"""A fair ranker in one object: fit, predict, rank, recommend, evaluate, save, load."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from torch import nn
+
+from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.errors import InputError
+from fairtopk.lists import HeldOut, Lists
+from fairtopk.metrics.inputs import checked_choice, checked_ks, checked_whole
+from fairtopk.metrics.intervals import means_with_intervals
+from fairtopk.rankers.contract import Estimator
+from fairtopk.rankers.of_features import FeatureRanker
+from fairtopk.rankers.of_ids import IdRanker
+from fairtopk.rankers.settings import feature_settings, id_config
+
+KIND = "fairtopk ranker 1"
+
+
+class FairRanker(Estimator):
+    """A ranker whose top K is relevant and fair, and which serves without groups.
+
+    It is fitted on users and items, or on documents with features::
+
+        FairRanker(c=1e5).fit(ft.split(data))
+        FairRanker(model="mlp", k=10).fit(X, y, qid=qid, groups=labels)
+
+    Args:
+        method: A method's name, as in a config.
+        model: ``neumf`` or ``mf`` for users and items; ``linear``, ``mlp`` or ``attention`` for
+            features. None is ``neumf`` or ``linear``.
+        k: Positions of a list that are its top, or several such numbers.
+        c: Weight of the penalty.
+        c_relative: Instead of `c`, its ratio to the squared length of a list; with neither, a
+            fair method takes 0.5.
+        epochs: How long to train; None is 120 for users and items, and for features as many as
+            make 1,500 steps.
+        rate: Learning rate; None is what suits the model.
+        batch_size: Lists per step; None is 256 for users and items, 32 for features.
+        hidden: Widths of hidden layers; ``attention`` takes the first.
+        dropout: Share of hidden units left out in training; None is what suits the model.
+        seed: Of everything random: one seed, one result.
+        options: Further settings by their name in a config's ``method`` table, like
+            ``gamma_0``; for users and items other tables too, as ``{"training": {...}}``.
+
+    Attributes:
+        scorer_: The trained `torch.nn.Module`.
+        group_names_: The groups that it was trained to treat alike; signed gaps are about the
+            first.
+        notes_: What was found in the data, one sentence each.
+    """
+
+    def __init__(
+        self,
+        method: str = "kso-red",
+        model: str | None = None,
+        k: int | Sequence[int] = 50,
+        c: float | None = None,
+        c_relative: float | None = None,
+        epochs: int | None = None,
+        rate: float | None = None,
+        batch_size: int | None = None,
+        hidden: Sequence[int] = (64,),
+        dropout: float | None = None,
+        seed: int = 0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.method, self.model = method, model
+        self.k, self.c, self.c_relative = k, c, c_relative
+        self.epochs, self.rate, self.batch_size = epochs, rate, batch_size
+        self.hidden, self.dropout = hidden, dropout
+        self.seed, self.options = seed, options
+
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any = None,
+        *,
+        qid: Any = None,
+        groups: Any = None,
+        item_groups: Any = None,
+    ) -> Self:
+        """Train on lists of users and items, or on documents with features.
+
+        Args:
+            X: A split of `ft.split`; or features, a row per document, as an array or a frame.
+            y: Relevance of each row, not below 0.
+            qid: The list of each row, in any order; left out, all rows are one list.
+            groups: Group of each row, null for unknown; needed by methods with a penalty.
+            item_groups: The same by a name that scikit-learn does not keep for its splitters.
+        """
+        if groups is not None and item_groups is not None:
+            raise InputError("groups and item_groups mean the same; give one of them")
+        if isinstance(X, Lists):
+            given = {"y": y, "qid": qid, "groups": groups, "item_groups": item_groups}
+            if extra := [name for name, value in given.items() if value is not None]:
+                raise InputError(
+                    f"lists of users and items hold all of it; leave out {extra[0]}"
+                )
+            self.fitted_: FeatureRanker | IdRanker = IdRanker.fit(
+                X, id_config(self.get_params())
+            )
+            return self
+        if y is None:
+            raise InputError(
+                "FairRanker requires y to be passed, but the target y is None; only a split of "
+                "ft.split is fitted without"
+            )
+        labels = groups if groups is not None else item_groups
+        settings = feature_settings(self.get_params())
+        self.fitted_ = FeatureRanker.fit(X, y, qid, labels, settings)
+        return self
+
+    def predict(self, X: Any, *, qid: Any = None) -> NDArray[np.float32]:  # noqa: N803
+        """Return the score of each row, higher is better; it takes no groups.
+
+        Args:
+            X: Features, as in `fit`.
+            qid: The list of each row, which only ``attention`` reads.
+        """
+        return self._of_features("predict").predict(X, qid)
+
+    def rank(self, X: Any, qid: Any = None, k: int | None = None) -> Any:  # noqa: N803
+        """Return the rows of each list from the best on, as a frame of the kind of `X`.
+
+        Its columns are ``qid``, ``row`` (of `X`, from 0), ``rank`` (from 1) and ``score``; of
+        equal scores the earlier row is first. For an array it is a polars frame.
+
+        Args:
+            X: Features, as in `fit`.
+            qid: The list of each row; left out, all rows are one list.
+            k: How many of each list; None is all.
+        """
+        if k is not None:
+            checked_whole("k", k, least=1)
+        return self._of_features("rank").rank(X, qid, k)
+
+    def recommend(
+        self, users: Any = None, k: int = 10, *, include_rated: bool = False
+    ) -> pl.DataFrame:
+        """Return the best items of the whole catalogue for each user: user, item, rank, score.
+
+        Users that were not trained on get the most rated items, and are marked: see
+        `fairtopk.recommending.recommend`.
+
+        Args:
+            users: Ids of users; None is all that were trained on.
+            k: Items for each.
+            include_rated: Whether items that a user rated in training may be among them.
+        """
+        return self._of_ids("recommend").recommend(users, k, include_rated=include_rated)
+
+    def evaluate(
+        self,
+        X: Any,  # noqa: N803
+        y: Any = None,
+        *,
+        qid: Any = None,
+        groups: Any = None,
+        k: int | Sequence[int] | None = None,
+        protocol: Literal["sampled", "full"] = "sampled",
+        unrated: int = 300,
+    ) -> pl.DataFrame:
+        """Return NDCG and every gap with 95 % intervals, a row for each metric.
+
+        Args:
+            X: A part of the split that the ranker was fitted on, like ``lists.test``; or
+                features, as in `fit`.
+            y: Relevance of each row of features.
+            qid: The list of each row of features.
+            groups: Group of each row of features; without them gaps are undefined.
+            k: Where to cut; None is the `k` of the ranker.
+            protocol: For users and items: sampled lists, or the full catalogue.
+            unrated: Unrated items of a sampled list.
+        """
+        ks = _ks(self.k if k is None else k)
+        if isinstance(X, HeldOut):
+            way = checked_choice("protocol", protocol, ("sampled", "full"))
+            ids = self._of_ids("evaluate, given users and items,")
+            values = ids.evaluate(X, ks, protocol=way, unrated=unrated)
+        else:
+            if y is None:
+                raise InputError("evaluate needs y, the relevance of each row")
+            values = self._of_features("evaluate, given features,").evaluate(
+                X, y, qid, groups, ks
+            )
+        means = means_with_intervals(values, seed=0)
+        rows = [
+            (name, one.mean, *one.ci95, one.n, one.undefined) for name, one in means.items()
+        ]
+        columns = ("metric", "mean", "low", "high", "n", "undefined")
+        return pl.DataFrame(rows, schema=columns, orient="row")
+
+    def score(self, X: Any, y: Any = None, *, qid: Any = None) -> float:  # noqa: N803
+        """Return the mean NDCG at the ranker's first `k`; scikit-learn's searches read it."""
+        k = _ks(self.k)[0]
+        found = self.evaluate(X, y, qid=qid, k=k).filter(pl.col("metric") == f"ndcg@{k}")
+        return float(found["mean"][0])
+
+    def save(self, path: str | Path) -> None:
+        """Write the ranker to a safetensors file whose head says in JSON what it is."""
+        saved = self._fitted("save").saved()
+        params = {name: _plain(value) for name, value in self.get_params().items()}
+        save_tensors(
+            Path(path), saved.tensors, saved.about | {"ranker": KIND, "params": params}
+        )
+
+    @classmethod
+    def load(cls, path: str | Path) -> "FairRanker":
+        """Return a ranker that `save` wrote."""
+        saved = load_tensors(Path(path))
+        if saved.about.get("ranker") != KIND:
+            raise InputError(f"{path} holds no ranker; give a file that FairRanker.save wrote")
+        ranker = cls(**saved.about["params"])
+        home = FeatureRanker if saved.about["kind"] == "features" else IdRanker
+        try:
+            ranker.fitted_ = home.from_saved(saved)
+        except (KeyError, RuntimeError) as error:
+            raise InputError(f"{path} is damaged: its weights fit no ranker") from error
+        return ranker
+
+    @property
+    def scorer_(self) -> nn.Module:
+        """The trained model."""
+        return self._fitted("scorer_").scorer
+
+    @property
+    def group_names_(self) -> tuple[str, ...]:
+        """The groups of the training data."""
+        return self._fitted("group_names_").group_names
+
+    @property
+    def notes_(self) -> tuple[str, ...]:
+        """What was found in the training data."""
+        return self._fitted("notes_").notes
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features."""
+        return len(self._of_features("n_features_in_").names)
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the columns of a frame that the ranker was fitted on."""
+        fitted = self._of_features("feature_names_in_")
+        if not fitted.by_name:
+            raise AttributeError("a ranker fitted on an array has no feature_names_in_")
+        return np.array(fitted.names, dtype=object)
+
+    def _fitted(self, what: str) -> FeatureRanker | IdRanker:
+        if not hasattr(self, "fitted_"):
+            raise NotFittedError(f"this ranker is not fitted yet; call fit before {what}")
+        return self.fitted_
+
+    def _of_features(self, what: str) -> FeatureRanker:
+        fitted = self._fitted(what)
+        if not isinstance(fitted, FeatureRanker):
+            raise InputError(
+                f"{what} needs a ranker of features, and this one is of users and items"
+            )
+        return fitted
+
+    def _of_ids(self, what: str) -> IdRanker:
+        fitted = self._fitted(what)
+        if not isinstance(fitted, IdRanker):
+            raise InputError(
+                f"{what} needs a ranker of users and items, and this one is of features"
+            )
+        return fitted
+
+
+class NotFittedError(InputError, AttributeError):
+    """A ranker was asked for something before `fit`."""
+
+
+def _ks(k: int | Sequence[int]) -> list[int]:
+    return list(checked_ks(k if isinstance(k, Sequence) else [k]))
+
+
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON holds it."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one) for one in value]
+    return value

@@ -1,0 +1,93 @@
+"""From the parameters of a ranker to what its training takes."""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import ValidationError
+
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import METHODS, is_fair
+from fairtopk.experiments.config import Config, MethodConfig, check_config
+from fairtopk.experiments.faults import first_fault
+from fairtopk.metrics.inputs import checked_whole
+from fairtopk.rankers.feature_fit import BATCH_SIZE, DROPOUT, FeatureSettings
+from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel
+
+ID_MODELS = ("neumf", "mf")
+C_RELATIVE = 0.5  # what MovieLens 1M was best served by; see the study
+TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
+
+
+def id_config(params: Mapping[str, Any]) -> Config:
+    """Return the config of a ranker of users and items."""
+    model = params["model"] or ID_MODELS[0]
+    if model not in ID_MODELS:
+        raise InputError(
+            f"users and items are ranked by {' or '.join(ID_MODELS)}, got model={model!r}; the "
+            f"others need features, fit(X, y, qid=...)"
+        )
+    options = dict(params["options"] or {})
+    tables = {name: dict(options.pop(name, {})) for name in TABLES}
+    tables["model"] |= _given(name=model, hidden=params["hidden"], dropout=params["dropout"])
+    tables["training"] |= _given(
+        epochs=params["epochs"], rate=params["rate"], batch_size=params["batch_size"]
+    )
+    values = {"seed": params["seed"], "method": _method(params, options)} | tables
+    return check_config(values, "FairRanker")
+
+
+def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
+    """Return how a ranker of features is trained."""
+    model = params["model"] or FEATURE_MODELS[0]
+    if model not in FEATURE_MODELS:
+        raise InputError(
+            f"features are ranked by {', '.join(FEATURE_MODELS)}, got model={model!r}; "
+            f"{' and '.join(ID_MODELS)} need users and items, fit(ft.split(data))"
+        )
+    values = _method(params, dict(params["options"] or {}))
+    if values["name"] not in METHODS:
+        raise InputError(
+            f"features are ranked by the methods {', '.join(METHODS)}, got "
+            f"method={values['name']!r}"
+        )
+    try:
+        method = MethodConfig.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"FairRanker: {first_fault(error, values)}") from error
+    sizes = {
+        name: checked_whole(name, params[name], least=1)
+        for name in ("epochs", "batch_size")
+        if params[name] is not None
+    }
+    hidden = tuple(checked_whole("hidden", width, least=1) for width in params["hidden"])
+    dropout = DROPOUT if params["dropout"] is None else float(params["dropout"])
+    if not hidden or not 0 <= dropout < 1:
+        raise InputError(
+            f"hidden needs a width for each layer, and dropout must be from 0 to below 1, got "
+            f"{params['hidden']!r} and {dropout:g}"
+        )
+    rate = params["rate"]
+    if rate is not None and not rate > 0:
+        raise InputError(f"rate must be above 0, got {rate!r}")
+    return FeatureSettings(
+        method=method,
+        model=cast(FeatureModel, model),
+        hidden=hidden,
+        dropout=dropout,
+        epochs=sizes.get("epochs"),
+        rate=rate,
+        batch_size=sizes.get("batch_size", BATCH_SIZE),
+        seed=checked_whole("seed", params["seed"], least=0),
+    )
+
+
+def _method(params: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    weights = _given(c=params["c"], c_relative=params["c_relative"])
+    name = params["method"]
+    if not weights and name in METHODS and is_fair(name):
+        weights = {"c_relative": C_RELATIVE}
+    return options | {"name": name, "k": params["k"]} | weights
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

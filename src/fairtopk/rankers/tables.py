@@ -1,0 +1,161 @@
+"""What enters and leaves a ranker: arrays, or frames of any kind."""
+
+from typing import Any, NamedTuple
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fairtopk.data.columns import first_line
+from fairtopk.data.features import Features
+from fairtopk.errors import InputError
+
+# How the arguments of `fit` are called where they stand beside features in one table.
+QID, RELEVANCE, GROUPS = "qid", "y", "groups"
+
+
+class Table(NamedTuple):
+    """Features as rows.
+
+    Attributes:
+        values: ``[n, F]``.
+        names: Name of each feature.
+        frame: The frame that they came in; None for an array.
+    """
+
+    values: NDArray[np.float32]
+    names: tuple[str, ...]
+    frame: nw.DataFrame[Any] | None
+
+
+def table_of(x: Any, *, names: tuple[str, ...] | None = None) -> Table:
+    """Return the features of an array or frame, all finite.
+
+    Args:
+        x: Rows of documents, columns of features.
+        names: The features that are asked for, by name in a frame, by number in an array.
+    """
+    frame = nw.from_native(x, eager_only=True, pass_through=True)
+    if isinstance(frame, nw.DataFrame):
+        wanted = list(names) if names is not None else frame.columns
+        if absent := [name for name in wanted if name not in frame.columns]:
+            raise InputError(
+                f"X has no column {absent[0]!r}, a feature that the ranker was fitted on"
+            )
+        for name in wanted:
+            if not frame.schema[name].is_numeric() and frame.schema[name] != nw.Boolean:
+                raise InputError(
+                    f"X: column {name!r} holds {frame.schema[name]}, not numbers; encode it, "
+                    f"or leave it out"
+                )
+        values = np.column_stack([_column(frame[name]) for name in wanted])
+        return Table(_finite(values, wanted), tuple(wanted), frame)
+    values = _array(x)
+    found = tuple(f"feature {place}" for place in range(values.shape[1]))
+    if names is not None and len(found) != len(names):
+        raise InputError(
+            f"X has {len(found)} features, but FairRanker is expecting {len(names)} features "
+            f"as input, those it was fitted on"
+        )
+    return Table(_finite(values, found), names if names is not None else found, None)
+
+
+def features_of(table: Table, y: Any, qid: Any, groups: Any) -> Features:
+    """Return rows with relevance, query and group as lists; without `qid` they are one list."""
+    n_rows = len(table.values)
+    given = {RELEVANCE: y, QID: np.zeros(n_rows, np.int64) if qid is None else qid}
+    if groups is not None:
+        given[GROUPS] = groups
+    columns = {name: column_of(name, values, n_rows) for name, values in given.items()}
+    if clash := [name for name in table.names if name in columns]:
+        raise InputError(f"a feature is called {clash[0]!r} like an argument of fit; rename it")
+    grades = columns[RELEVANCE]
+    if grades.dtype.is_numeric() and (grades < 0).any():
+        raise InputError(
+            f"y must not be below 0, got {grades.min()!s}; shift it, as by y - y.min()"
+        )
+    if groups is not None and columns[GROUPS].drop_nulls().n_unique() < 2:
+        raise InputError("groups must tell at least two groups apart; leave it out without")
+    values = {name: table.values[:, place] for place, name in enumerate(table.names)}
+    return Features.from_frame(
+        pl.DataFrame(values | columns),
+        query=QID,
+        relevance=RELEVANCE,
+        features=table.names,
+        group=GROUPS if groups is not None else None,
+        name="features",
+    )
+
+
+def column_of(name: str, values: Any, n_rows: int) -> pl.Series:
+    """Return one value for each row, from an array, a list or a series of any kind."""
+    native = nw.from_native(values, series_only=True, pass_through=True)
+    try:
+        if isinstance(native, nw.Series):
+            values = native.to_list() if native.dtype == nw.Object else native.to_arrow()
+        else:
+            values = np.asarray(values)
+            if values.ndim == 2 and values.shape[1] == 1:
+                values = values[:, 0]
+            values = values.tolist() if values.dtype == object else values
+            if np.iscomplexobj(values):
+                raise InputError(f"Complex data not supported; {name} must hold real numbers")
+        column = pl.Series(name, values, nan_to_null=name == GROUPS)
+    except (TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InputError(
+            f"{name} must hold one number or text for each row: {first_line(error)}"
+        ) from error
+    if len(column) != n_rows or column.dtype.is_nested():
+        raise InputError(
+            f"{name} must have a value for each of the {n_rows:,} rows of X, got "
+            f"{len(column):,}"
+        )
+    return column
+
+
+def frame_like(table: pl.DataFrame, frame: nw.DataFrame[Any] | None) -> Any:
+    """Return a table as a frame of the kind of `frame`; polars where there is none."""
+    if frame is None or frame.implementation.is_polars():
+        return table
+    columns = table.to_dict(as_series=False)
+    return nw.from_dict(columns, backend=frame.implementation).to_native()
+
+
+def _array(x: Any) -> NDArray[np.float64]:
+    """Return an array of rows and columns; its complaints are worded as scikit-learn's are."""
+    if hasattr(x, "toarray"):
+        raise InputError("sparse data is not supported; give X.toarray()")
+    if np.iscomplexobj(x):
+        raise InputError("Complex data not supported; X must hold real numbers")
+    try:
+        values = np.asarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"X must be a table of numbers: {first_line(error)}") from error
+    if values.ndim != 2:
+        raise InputError(
+            f"X must have rows and columns, got shape {list(values.shape)}. Reshape your data: "
+            f"X.reshape(-1, 1) if it is one feature, X.reshape(1, -1) if it is one document"
+        )
+    if 0 in values.shape:
+        what = "feature" if values.shape[1] == 0 else "sample"
+        raise InputError(
+            f"X has 0 {what}(s) (shape={values.shape}) while a minimum of 1 is required."
+        )
+    return values
+
+
+def _column(series: nw.Series[Any]) -> NDArray[np.float64]:
+    return series.cast(nw.Float64).to_numpy()
+
+
+def _finite(values: NDArray[np.float64], names: Any) -> NDArray[np.float32]:
+    narrow = values.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        row, column = np.argwhere(~np.isfinite(narrow))[0]
+        shown = "NaN" if np.isnan(values[row, column]) else f"{values[row, column]:g}"
+        raise InputError(
+            f"X must be finite, got {shown} in row {row}, {names[column]}; fill it in, or "
+            f"leave the row out"
+        )
+    return narrow
