@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,10 +8,19 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.batches import Batch, candidate_batch
-from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
+from fairtopk.evaluation import (
+    Beside,
+    beside_gaps,
+    evaluate,
+    evaluate_full,
+    evaluate_full_beside,
+    sampled_blocks,
+)
 from fairtopk.lists import HeldOut
+from fairtopk.metrics import chance_floors, parities, score_spread
 from fairtopk.metrics.summary import summarise
 from fairtopk.scorers.neumf import NeuMF
+from fairtopk.scoring import top_blocks
 
 KS = [1, 20, 3, 500]
 
@@ -71,6 +81,79 @@ def test_groups_may_be_one_none_or_many(lists: ft.Lists, labels: list[int]) -> N
             found[name].float(), values, rtol=1e-5, atol=1e-7, equal_nan=True
         )
     assert found["exposure_gap@20"].isnan().all() == (len(names) < 2)
+
+
+def dense_beside(scorer: nn.Module, part: HeldOut) -> Beside:
+    """What belongs beside the gaps, from lists of all items, what is left out masked."""
+    (block,) = part.full(block=60)
+    batch = candidate_batch(block, part.data.group)
+    scores = scorer(batch)
+    return Beside(
+        chance_floors(scores, batch.group, ks=KS, mask=batch.mask),
+        score_spread(scores, mask=batch.mask),
+        parities(scores, batch.relevance, batch.group, ks=KS, mask=batch.mask),
+    )
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+def test_the_whole_catalogue_has_beside_its_gaps_what_lists_of_all_items_have(
+    lists: ft.Lists, n_groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = [0, 1, 1, 1, 2 % n_groups, -1] * 20
+    names = tuple(str(number) for number in range(n_groups))
+    data = replace(lists.data, group=np.array(labels, np.int32), group_names=names)
+    scorer, held_out = Table(60, 120), ft.split(data).test
+    monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=25))
+    values, found = evaluate_full_beside(scorer, held_out, KS, seed=0)
+    expected = dense_beside(scorer, held_out)
+    for name, value in evaluate_full(scorer, held_out, KS).items():
+        torch.testing.assert_close(values[name], value, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(found.spread.float(), expected.spread)
+    assert repr(found.overall) == repr(expected.overall)
+    assert found.floors.keys() == expected.floors.keys()
+    for name, floor in expected.floors.items():
+        tolerance = 4 * (floor.error + found.floors[name].error) + 1e-12
+        assert found.floors[name].value == pytest.approx(floor.value, abs=tolerance)
+        assert found.floors[name].error <= 0.01 * floor.value
+        exact = floor.rounds == 0
+        assert exact == (found.floors[name].rounds == 0)
+        assert exact == (n_groups == 2 and name.startswith("representation"))
+
+
+def test_blocks_of_the_catalogue_change_floors_by_no_more_than_the_order_of_adding_up(
+    lists: ft.Lists, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scorer = Table(60, 120)
+    found = []
+    monkeypatch.setattr("fairtopk.evaluation.ENOUGH_SHUFFLES", 20 * 60)
+    for block in (60, 25, 7):
+        monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=block))
+        found.append(evaluate_full_beside(scorer, lists.test, [5, 20], seed=1)[1])
+    for other in found[1:]:
+        assert other.overall == found[0].overall
+        for name, floor in other.floors.items():
+            assert floor == pytest.approx(found[0].floors[name], rel=1e-12)
+    again = evaluate_full_beside(scorer, lists.test, [5, 20], seed=2)[1]
+    assert again.floors["exposure_gap_floor@5"] != found[0].floors["exposure_gap_floor@5"]
+
+
+def test_lists_without_two_groups_have_no_floor(lists: ft.Lists) -> None:
+    data = replace(lists.data, group=np.zeros(120, np.int32), group_names=("a",))
+    beside = evaluate_full_beside(Table(60, 120), ft.split(data).test, [5], seed=0)[1]
+    assert all(np.isnan(floor.value) for floor in beside.floors.values())
+    assert all(np.isnan(one.value) for one in beside.overall.values())
+
+
+def test_sampled_lists_have_parity_beside_their_gaps(lists: ft.Lists) -> None:
+    scorer, blocks = Table(60, 120), sampled_blocks(lists.test, unrated=30, seed=0)
+    found = beside_gaps(scorer, blocks, [5, 20], seed=3)
+    (block,) = blocks
+    scores = scorer(block)
+    expected = parities(
+        scores, block.relevance, block.group, ks=[5, 20], mask=block.mask, seed=3
+    )
+    assert found.overall == expected
+    assert list(expected) == ["rsp@5", "rsp@20", "reo@5", "reo@20"]
 
 
 def test_the_built_in_scorer_is_measured_by_its_scores_of_all_items(lists: ft.Lists) -> None:

@@ -122,8 +122,10 @@ def test_blocks_and_threads_change_no_bit(name: str) -> None:
                 scorer, USERS, k=20, n_items=N_ITEMS, excluded=excluded, block=block
             )
             columns = zip(*tops, strict=True)
-            results.append([np.concatenate(parts).tolist() for parts in columns])
-    assert all(result == results[0] for result in results[1:])
+            results.append([np.concatenate(parts) for parts in columns])
+    for result in results[1:]:
+        for found, expected in zip(result, results[0], strict=True):
+            np.testing.assert_array_equal(found, expected)
 
 
 def test_one_user_is_enough() -> None:

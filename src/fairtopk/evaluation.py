@@ -1,11 +1,13 @@
 """Measuring a scorer on held-out lists."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch, candidate_batch
@@ -14,15 +16,26 @@ from fairtopk.kernels.ideal import ideal_dcg
 from fairtopk.kernels.measures import Places
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists import HeldOut
-from fairtopk.metrics.floor import Floor, chance_floors
+from fairtopk.metrics.floor import (
+    MOST_SHUFFLES,
+    Floor,
+    chance_floors,
+    floors_of_places,
+    joined_floors,
+)
 from fairtopk.metrics.inputs import checked_ks
-from fairtopk.metrics.scale import score_spread
+from fairtopk.metrics.leakage import group_auc
+from fairtopk.metrics.overall import Overall
+from fairtopk.metrics.parity import group_counts, parities, parities_of_counts
+from fairtopk.metrics.scale import SMALLEST_SPREAD, score_spread
 from fairtopk.metrics.summary import summarise, summarise_tops
 from fairtopk.metrics.tops import Tops, tops_of_places
 from fairtopk.scoring import score, top_blocks
 
 BLOCK = 4_096  # lists scored at once
-SHUFFLES = 20  # of a list; over a thousand lists that is enough for 1 %
+# Of all lists together: a third is as a rule enough to know a chance floor to 1 %.
+ENOUGH_SHUFFLES = 100_000
+NOTHING: Mapping[str, Overall] = MappingProxyType({})
 
 
 def evaluate(
@@ -41,10 +54,12 @@ class Beside(NamedTuple):
     Attributes:
         floors: The chance floor of every gap at each K, as `chance_floors` names them.
         spread: Standard deviation of the scores of each list, ``[Q]``.
+        overall: Values of all lists together, RSP and REO at each K, as `parities` names them.
     """
 
     floors: dict[str, Floor]
     spread: Tensor
+    overall: Mapping[str, Overall] = NOTHING
 
 
 def beside_gaps(
@@ -54,8 +69,19 @@ def beside_gaps(
     scores = torch.cat([score(scorer, batch) for batch in blocks])
     group = torch.cat([batch.group for batch in blocks])
     mask = torch.cat([batch.mask for batch in blocks])
-    floors = chance_floors(scores, group, ks=ks, mask=mask, shuffles=SHUFFLES, seed=seed)
-    return Beside(floors, score_spread(scores, mask=mask))
+    relevance = torch.cat([batch.relevance for batch in blocks])
+    shuffles = _most_shuffles(len(scores))
+    return Beside(
+        floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
+        spread=score_spread(scores, mask=mask),
+        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed),
+    )
+
+
+def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
+    """Return how well the scores of each list tell its groups apart, ``[Q]``; `group_auc`."""
+    found = [group_auc(score(scorer, one), one.group, mask=one.mask) for one in blocks]
+    return torch.cat(found)
 
 
 def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[str, Tensor]:
@@ -65,7 +91,32 @@ def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[s
     top of each list is ever held, whatever the number of users.
     """
     ks = checked_ks(ks)
-    return _joined(summarise_tops(tops, ks) for tops in _tops(scorer, part, ks))
+    return _joined(summarise_tops(_tops(block, ks), ks) for block in _full(scorer, part, ks))
+
+
+def evaluate_full_beside(
+    scorer: nn.Module, part: HeldOut, ks: Sequence[int], *, seed: int
+) -> tuple[dict[str, Tensor], Beside]:
+    """Return `evaluate_full`, and what belongs beside the gaps, scoring each user once."""
+    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(part.user))
+    values, floors, spreads = [], [], []
+    counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
+    for block in _full(scorer, part, ks):
+        tops = _tops(block, ks)
+        values.append(summarise_tops(tops, ks))
+        counts["rsp"].append(group_counts(tops))
+        counts["reo"].append(group_counts(_tops(_relevant_only(block), ks)))
+        floors.append(
+            floors_of_places(
+                block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
+            )
+        )
+        spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
+        first += len(block.size)
+    whole = {name: torch.cat(parts) for name, parts in counts.items()}
+    overall = parities_of_counts(whole, ks, seed=seed)
+    beside = Beside(joined_floors(floors), torch.cat(spreads), overall)
+    return _joined(values), beside
 
 
 def sampled_blocks(part: HeldOut, *, unrated: int, seed: int) -> list[Batch]:
@@ -79,10 +130,29 @@ def sampled_blocks(part: HeldOut, *, unrated: int, seed: int) -> list[Batch]:
     return run_all([partial(block, start) for start in range(0, len(part.user), BLOCK)])
 
 
-def _tops(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> Iterator[Tops]:
+class FullBlock(NamedTuple):
+    """Lists of the whole catalogue, of which only the top is there.
+
+    Attributes:
+        places: Those of the longest top.
+        size: Items of each group in the whole list, ``[Q, G]``.
+        relevant: The same of relevant items, ``[Q, G]``.
+        ideal: Ideal DCG at each K, ``[Q, K]``.
+        spread: Standard deviation of the scores of the whole list, ``[Q]``.
+    """
+
+    places: Places
+    size: NDArray[np.int64]
+    relevant: NDArray[np.int64]
+    ideal: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+def _full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> Iterator[FullBlock]:
     data, own, others = part.data, part.ratings, part.others
     n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
     ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
+    relevant = _relevant_sizes(part, n_groups)
     first = 0
     for top in top_blocks(scorer, part.user, k=k, n_items=data.n_items, excluded=others):
         users, there = part.user[first : first + len(top.scores)], top.column >= 0
@@ -96,10 +166,36 @@ def _tops(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> Iterator[Tops]
             length=there.sum(-1),
         )
         size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
-        yield tops_of_places(places, size, ideal[users], ks)
+        yield FullBlock(places, size, relevant[users], ideal[users], top.spread)
 
 
-def _joined(blocks: Iterator[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _tops(block: FullBlock, ks: Sequence[int]) -> Tops:
+    return tops_of_places(block.places, block.size, block.ideal, ks)
+
+
+def _relevant_only(block: FullBlock) -> FullBlock:
+    """Return the same lists with the labels of relevant items alone."""
+    places = block.places
+    group = np.where(places.relevance > 0, places.group, -1)
+    return block._replace(places=places._replace(group=group), size=block.relevant)
+
+
+def _relevant_sizes(part: HeldOut, n_groups: int) -> NDArray[np.int64]:
+    """Return how many relevant items of each group each user has, ``[n_users, G]``."""
+    own, group = part.ratings, part.data.group[part.ratings.item]
+    n_users = len(own.offsets) - 1
+    user = np.repeat(np.arange(n_users), np.diff(own.offsets))
+    counts = (own.rating > 0) & (group >= 0)
+    cell = user[counts] * n_groups + group[counts]
+    return np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
+
+
+def _most_shuffles(n_lists: int) -> int:
+    """Return how often a list is shuffled at most."""
+    return min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // n_lists))
+
+
+def _joined(blocks: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Return the metrics of blocks of queries as those of all."""
     found: dict[str, list[Tensor]] = {}
     for values in blocks:

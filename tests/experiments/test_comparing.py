@@ -1,6 +1,7 @@
 """Two runs compared: what is told of them, and which cannot be."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ def values(*, shift: float = 0.0, seed: int = 0) -> dict[str, Tensor]:
 
 def result(folder: Path, of: dict[str, Tensor], **about: Any) -> Path:
     users = {"user": torch.arange(len(next(iter(of.values()))))}
+    told = ABOUT | about | {"metrics": {name: {"mean": 0.5} for name in of}}
     write_result(
-        folder / "metrics.json", {}, Saved(of | users, ABOUT | about | {"metrics": list(of)})
+        folder / "metrics.json", told, Saved(of | users, ABOUT | about | {"metrics": list(of)})
     )
     return folder
 
@@ -148,7 +150,7 @@ def test_what_is_no_result_is_refused_in_one_sentence(tmp_path: Path) -> None:
         ft.InputError, match="holds no result; give the folder of a finished run"
     ):
         ft.compare(a, tmp_path)
-    with pytest.raises(ft.InputError, match=r"none\.json holds no result"):
+    with pytest.raises(ft.InputError, match=r"none\.json does not exist; give the folder"):
         ft.compare(str(tmp_path / "none.json"), a)
     (a / "per_query.safetensors").unlink()
     with pytest.raises(
@@ -158,6 +160,41 @@ def test_what_is_no_result_is_refused_in_one_sentence(tmp_path: Path) -> None:
     (a / "per_query.safetensors").write_bytes(b"half of it")
     with pytest.raises(ft.InputError, match=r"per_query\.safetensors is damaged"):
         ft.compare(a, a)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.toml", b"seed = 0"),
+        ("results.json", b'[{"metrics": {"ndcg@5": {"mean": 0.5}}}]'),
+        ("audit.json", b'{"columns": []}'),
+        ("metrics.json", b'{"metrics": {"ndcg@5"'),
+        ("model.safetensors", b"\x08\x00\xff"),
+    ],
+)
+def test_another_file_is_refused_with_what_to_give_instead(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
+    a = result(tmp_path / "a", values())
+    (tmp_path / name).write_bytes(content)
+    sentence = (
+        f"{tmp_path / name} is not a metrics file, or damaged; give the folder of a finished "
+        f"run, or a metrics file such as its metrics.json or what fairtopk evaluate wrote"
+    )
+    for pair in ((a, tmp_path / name), (tmp_path / name, a)):
+        with pytest.raises(ft.InputError, match=f"^{re.escape(sentence)}$"):
+            ft.compare(*pair)
+
+
+def test_an_unfinished_run_is_refused_with_the_command_that_ends_it(tmp_path: Path) -> None:
+    a, out = result(tmp_path / "a", values()), tmp_path / "b"
+    out.mkdir()
+    (out / "config.toml").touch()
+    sentence = (
+        f"{out} is not finished, so it holds no result; go on with: fairtopk train {out}/"
+    )
+    with pytest.raises(ft.InputError, match=f"^{re.escape(sentence)}.* --resume$"):
+        ft.compare(a, out)
 
 
 def test_two_trained_runs_are_compared_by_their_folders(tmp_path: Path) -> None:

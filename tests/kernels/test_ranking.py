@@ -26,7 +26,7 @@ def test_a_row_has_the_top_of_a_full_sort(dtype: type, values: int, k: int) -> N
     work = room_for(3_001, np.dtype(dtype))
     for row in scores:
         work.row[:] = row
-        count = rank_row(work, k)
+        count = rank_row(work, len(row), k)
         assert work.column[0, :count].tolist() == plain_order(row, k)
 
 
@@ -35,5 +35,5 @@ def test_the_best_may_all_stand_together_or_far_apart() -> None:
     for best in (range(990, 1_000), range(0, 1_000, 100), [0, 1, 998, 999]):
         work.row[:] = np.linspace(-1, -2, 1_000)
         work.row[best] = 5
-        assert rank_row(work, len(best)) == len(best)
+        assert rank_row(work, 1_000, len(best)) == len(best)
         assert work.column[0, : len(best)].tolist() == list(best)

@@ -1,5 +1,5 @@
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 import pytest
@@ -35,12 +35,12 @@ def lists(draw: st.DrawFn, *, most_groups: int = 4) -> list[Slot]:
     return draw(st.lists(slot, min_size=1, max_size=12))
 
 
-def plain_exposures(slots: list[Slot], k: int, name: str, n_groups: int) -> list[float]:
+def plain_exposures(slots: list[Slot], k: int, name: str, groups: Iterable[int]) -> list[float]:
     """What each group gets, by the definitions, in plain Python."""
     items = sorted((slot for slot in slots if slot[2]), key=lambda item: -item[0])
     top = items[:k]
     found = []
-    for group in range(n_groups):
+    for group in groups:
         size = sum(label == group for _, label, _ in items)
         if size == 0:
             found.append(math.nan)
@@ -69,7 +69,7 @@ def plain_gap(values: list[float]) -> float:
 
 def plain_signed(slots: list[Slot], k: int, name: str) -> float:
     merged = [(score, min(group, 1), valid) for score, group, valid in slots]
-    named, rest = plain_exposures(merged, k, name, 2)
+    named, rest = plain_exposures(merged, k, name, range(2))
     return named - rest
 
 
@@ -115,9 +115,13 @@ def test_rank_exposure_agrees_with_the_means_of_fairranktune() -> None:
 def test_gaps_and_group_values_are_the_plain_loops(
     name: str, slots: list[Slot], k: int
 ) -> None:
-    by_group = measure(BY_GROUP[name], slots, k=k)
-    plain = plain_exposures(slots, k, name, len(by_group))
-    assert by_group.tolist() == pytest.approx(plain, abs=1e-12, nan_ok=True)
+    by_group = measure(BY_GROUP[name], slots, k=k).tolist()
+    if any(group < 0 and valid for _, group, valid in slots):
+        unknown = plain_exposures(slots, k, name, [-1])
+        assert by_group[-1:] == pytest.approx(unknown, abs=1e-12)
+        del by_group[-1]
+    plain = plain_exposures(slots, k, name, range(len(by_group)))
+    assert by_group == pytest.approx(plain, abs=1e-12, nan_ok=True)
     assert number(name, slots, k) == pytest.approx(plain_gap(plain), abs=1e-12, nan_ok=True)
     signed = number(name, slots, k, signed=True)
     assert signed == pytest.approx(plain_signed(slots, k, name), abs=1e-12, nan_ok=True)
@@ -217,6 +221,24 @@ def test_a_list_with_fewer_than_two_groups_is_undefined(name: str) -> None:
 def test_a_group_outside_the_top_gets_nothing_but_is_not_undefined() -> None:
     found = metrics.group_exposures(SCORES, GROUPS, k=1, variant="released")
     assert found.tolist() == [[0.0, 1.0]]
+
+
+@pytest.mark.parametrize("name", BY_GROUP)
+def test_items_of_unknown_group_have_a_column_of_their_own_that_no_gap_counts(
+    name: str,
+) -> None:
+    scores = torch.tensor([[4.0, 3.0, 2.0, 1.0], [4.0, 3.0, 2.0, 1.0]]).double()
+    groups = torch.tensor([[-1, 0, 1, 2], [0, 1, 2, -1]])
+    mask = torch.tensor([[True] * 4, [True, True, True, False]])
+    found = BY_GROUP[name](scores, groups, k=2, mask=mask)
+    assert found.shape == (2, 4)
+    known = found[:, :3]
+    gaps = GAPS[name](scores, groups, k=2, mask=mask)
+    assert gaps.tolist() == pytest.approx((known.amax(-1) - known.amin(-1)).tolist())
+    as_group = BY_GROUP[name](scores, groups.where(groups >= 0, 3), k=2, mask=mask)
+    torch.testing.assert_close(found, as_group, equal_nan=True)
+    assert found[1, 3].isnan()  # padding is no item
+    assert BY_GROUP[name](scores[1:], groups[1:], k=2, mask=mask[1:]).shape == (1, 3)
 
 
 def test_flatter_scores_shrink_the_softmax_gap_and_leave_the_others() -> None:

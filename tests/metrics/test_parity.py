@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.metrics import Overall, reo, rsp
+from fairtopk.metrics import Overall, parities, reo, rsp
 
 Slot = tuple[float, int, bool, int]  # score, group, valid, grade
 SLOT = st.tuples(
@@ -91,6 +91,15 @@ def test_shifts_padding_and_numbers_of_groups_change_nothing(
     for changed in (shifted, padded, turned):
         values = [found.value for found in measured(changed, k)]
         assert values == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+def test_several_k_at_once_give_what_each_gives_alone() -> None:
+    scores, grades, groups = some_lists()
+    found = parities(scores, grades, groups, ks=[7, 2], seed=5)
+    assert list(found) == ["rsp@2", "rsp@7", "reo@2", "reo@7"]
+    for k in (2, 7):
+        assert found[f"rsp@{k}"] == rsp(scores, groups, k=k, seed=5)
+        assert found[f"reo@{k}"] == reo(scores, grades, groups, k=k, seed=5)
 
 
 def test_the_whole_list_gives_all_groups_the_same_chance() -> None:

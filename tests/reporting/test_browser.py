@@ -115,7 +115,13 @@ def test_the_switches_change_charts_and_table(page: webdriver.Chrome) -> None:
     Select(page.find_element(By.ID, "view")).select_by_index(1)
     assert "full catalogue" in shown_table(page)
     WebDriverWait(page, 5).until(lambda driver: charts(driver) < before)
+    assert page.find_element(By.ID, "form").is_enabled()
+    Select(page.find_element(By.ID, "gap")).select_by_value("rsp")  # it has no square
+    await_title(page, "Parity (RSP) gap@10")
+    assert "Parity (RSP)." in shown_table(page)
+    assert not page.find_element(By.ID, "form").is_enabled()
     Select(page.find_element(By.ID, "view")).select_by_index(0)
+    await_title(page, "Exposure (Eq. 9) gap, squared@10")
 
 
 def test_a_method_can_be_hidden(page: webdriver.Chrome) -> None:

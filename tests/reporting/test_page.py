@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import fairtopk as ft
+from fairtopk.experiments.collecting import collect
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.frame import safe_json
 from fairtopk.reporting.page import sweep_page
 from fairtopk.reporting.results import Rankings, Result, Run, Sweep
+from fairtopk.reporting.tables import results_tables
 
 from .conftest import WriteRun
 
@@ -64,6 +66,27 @@ def test_the_tables_are_of_each_gap_and_only_the_first_is_shown(sweep: Path) -> 
     assert ["hidden" in attrs for attrs in tables] == [False, True, True, True]
 
 
+def test_values_of_all_lists_together_have_tables_without_marks(evil_sweep: Path) -> None:
+    page = page_of(evil_sweep)
+    tables = [attrs for tag, attrs in Tags(page).tags if "data-table" in attrs]
+    full = [attrs["data-gap"] for attrs in tables if attrs["data-view"] == "1"]
+    assert full[-2:] == ["rsp", "reo"]
+    assert not {"rsp_mse", "reo_mse"} & set(full)
+    assert not any("rsp" in attrs["data-gap"] for attrs in tables if attrs["data-view"] == "0")
+    views = views_of(collect(evil_sweep).results)
+    (table,) = (one for one in results_tables(views) if one.gap == "rsp")
+    for row in table.rows:
+        for _, shown, signed in row["cells"]:
+            assert (shown.mark, signed.text) == ("", "\u2013")
+    assert table.rows[0]["cells"][0][1].text.startswith("0.3")
+
+
+def test_each_set_of_lists_has_the_spread_that_was_measured_on_it(evil_sweep: Path) -> None:
+    sampled, full = data_of(page_of(evil_sweep))["views"]
+    assert {run["spread"] for point in full["points"] for run in point["runs"]} == {1.25}
+    assert 1.25 not in {run["spread"] for point in sampled["points"] for run in point["runs"]}
+
+
 def test_the_script_gets_each_run_with_its_seed_and_log(sweep: Path) -> None:
     data = data_of(page_of(sweep))
     (view,) = data["views"]
@@ -106,17 +129,21 @@ def test_what_is_missing_is_said(sweep: Path, write_run: WriteRun) -> None:
         (sweep / "1.0" / "seed-0" / name).unlink()
     write_run(sweep / "unfinished", c=2.0)
     (sweep / "unfinished" / "metrics.json").unlink()
+    (sweep / "0.0" / "seed-1" / "per_query.safetensors").write_bytes(b"half of it")
     write_run(sweep / "twice", c=4.0)
     write_run(sweep / "wrong", c=3.0)
     (sweep / "wrong" / "config.toml").write_text("colour = 'red'\n")
     write_run(sweep / "broken", c=3.0)
     (sweep / "broken" / "metrics-full.json").write_text("{")
-    (sweep / "broken" / "metrics-early.json").write_text('{"finished": false}')
-    text = Tags(page_of(sweep)).text
+    early = json.loads((sweep / "broken" / "metrics.json").read_text()) | {"finished": False}
+    (sweep / "broken" / "metrics-early.json").write_text(json.dumps(early))
+    with pytest.warns(UserWarning, match="and left out"):
+        text = Tags(page_of(sweep)).text
     for said in (
         "1.0/seed-0 has no log.jsonl",
         "1.0/seed-0 has no provenance.json",
         "1.0/seed-0 has no per_query.safetensors",
+        "0.0/seed-1 has a damaged per_query.safetensors",
         "unfinished is not finished",
         "wrong cannot be read",
         "broken: metrics-full.json cannot be read",
@@ -124,6 +151,36 @@ def test_what_is_missing_is_said(sweep: Path, write_run: WriteRun) -> None:
         "twice is 4.0/seed-0 once more",
     ):
         assert said in text, said
+
+
+def test_each_run_that_is_left_out_is_warned_of_with_what_to_do(
+    sweep: Path, write_run: WriteRun
+) -> None:
+    write_run(sweep / "un finished", c=2.0)
+    (sweep / "un finished" / "metrics.json").unlink()
+    for name, text in (("cut", '{"metrics": {'), ("empty", '{"metrics": {}}'), ("list", "[]")):
+        write_run(sweep / name, c=3.0)
+        (sweep / name / "metrics.json").write_text(text)
+    write_run(sweep / "wrong", c=3.0)
+    (sweep / "wrong" / "config.toml").write_text("colour = 'red'\n")
+    with pytest.warns(UserWarning, match="left out") as warned:
+        page = page_of(sweep)
+    said = {str(one.message) for one in warned}
+    place = f"'{sweep / 'un finished'}'"
+    assert (
+        f"{sweep / 'un finished'} is not finished, and left out; go on with: "
+        f"fairtopk train {place}/config.toml --out {place} --resume"
+    ) in said
+    unreadable = "cannot be read, or is of another version, and left out"
+    for name in ("cut", "empty", "list"):
+        assert (
+            f"{sweep / name} {unreadable}; remove its metrics.json, and measure again with: "
+            f"fairtopk train {sweep / name}/config.toml --out {sweep / name} --resume"
+        ) in said
+    (wrong,) = (one for one in said if one.startswith(str(sweep / "wrong")))
+    assert wrong.startswith(f"{sweep / 'wrong'} {unreadable}; {sweep / 'wrong'}/config.toml: ")
+    assert len(said) == 5
+    assert str(sweep) not in page
 
 
 def test_a_lone_fair_run_has_a_page(tmp_path: Path, write_run: WriteRun) -> None:
@@ -146,6 +203,20 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path, make) -> None:
     make(folder)
     with pytest.raises(ft.InputError, match=r"none (is not a folder|holds no finished run)"):
         ft.report(folder)
+
+
+def test_a_folder_of_unfinished_runs_says_how_to_go_on(
+    tmp_path: Path, write_run: WriteRun
+) -> None:
+    for name in ("a", "b"):
+        (write_run(tmp_path / name, c=1.0) / "metrics.json").unlink()
+    out = tmp_path / "b"
+    sentence = (
+        f"{tmp_path} holds no finished run, but 2 that cannot be shown; go on with: "
+        f"fairtopk train {out}/config.toml --out {out} --resume"
+    )
+    with pytest.raises(ft.InputError, match=f"^{re.escape(sentence)}$"):
+        ft.report(tmp_path)
 
 
 def test_a_page_is_not_written_over_a_folder(sweep: Path) -> None:

@@ -1,5 +1,6 @@
 """Reports on runs that were really trained, and the command."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,24 @@ def test_the_command_writes_a_page_with_rankings(run, trained: Path, tmp_path: P
     assert 'id="rankings"' in page
     assert "Nothing is missing." in page
     assert collect(trained).results[0].run.spread > 0
+
+
+@pytest.mark.filterwarnings("always")
+def test_the_command_says_in_a_line_each_which_runs_it_leaves_out(
+    run, trained: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(trained, folder)
+    for name in ("one", "two"):
+        shutil.copytree(trained / "k-song", folder / name)
+        (folder / name / "metrics.json").unlink()
+    code, _, said = run("report", folder)
+    assert code == 0
+    lines = said.splitlines()
+    assert len(lines) == 2
+    for name, line in zip(("one", "two"), lines, strict=True):
+        assert line.startswith(f"fairtopk: warning: {folder / name} is not finished, and left")
+        assert line.endswith("--resume")
 
 
 def test_the_command_refuses_a_folder_without_runs(run, tmp_path: Path) -> None:

@@ -1,13 +1,22 @@
 """Finding the runs in a folder, and saying what of them is not there."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import METHODS
+from fairtopk.estimators.methods import is_fair
 from fairtopk.experiments.config import Config, dump_config, load_config
-from fairtopk.experiments.result import CONFIG, METRICS, per_query_path
+from fairtopk.experiments.rerank_requests import NEEDS_LABELS
+from fairtopk.experiments.result import (
+    CONFIG,
+    METRICS,
+    per_query_path,
+    read_result,
+    resume_command,
+)
 from fairtopk.experiments.run import LOG, PROVENANCE
 from fairtopk.reporting.results import Result, Run, Sweep
 
@@ -22,37 +31,61 @@ def collect(folder: Path) -> Sweep:
         )
     results: dict[tuple[str, str], Result] = {}
     missing: list[str] = []
+    left_out: list[str] = []
+    advice: list[str] = ["make one with fairtopk train"]
     for config in sorted(folder.rglob(CONFIG)):
-        for result in _results_of(folder, config.parent, missing):
+        out = config.parent
+        name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
+        fault = _fault(out)
+        if fault is not None:
+            missing.append(f"{name} {fault.words}: it is left out.")
+            left_out.append(f"{out} {fault.words}, and left out; {fault.advice}")
+            advice.append(fault.advice)
+            continue
+        for result in _results_of(out, name, missing):
             _add(results, result, missing)
     if not results:
-        reason = f" ({missing[0]})" if missing else ""
-        raise InputError(
-            f"{folder} holds no finished run{reason}; make one with fairtopk train"
-        )
-    return Sweep(folder.resolve().name, list(results.values()), missing)
+        others = f", but {len(left_out)} that cannot be shown" if left_out else ""
+        raise InputError(f"{folder} holds no finished run{others}; {advice[-1]}")
+    return Sweep(folder.resolve().name, list(results.values()), missing, left_out)
 
 
-def _results_of(folder: Path, out: Path, missing: list[str]) -> list[Result]:
-    name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
+class Fault(NamedTuple):
+    """Why a run cannot be shown, in words for anyone, and what to do about it."""
+
+    words: str
+    advice: str
+
+
+def _fault(out: Path) -> Fault | None:
+    """Return why a run folder cannot be shown; None if it can."""
     if not (out / METRICS).exists():
-        missing.append(f"{name} is not finished: it is left out.")
-        return []
+        return Fault("is not finished", f"go on with: {resume_command(out)}")
+    words = "cannot be read, or is of another version"
     try:
-        config, first = load_config(out / CONFIG), _json(out / METRICS)
-    except (InputError, ValueError, OSError):
-        missing.append(f"{name} cannot be read, or is of another version: it is left out.")
-        return []
+        load_config(out / CONFIG)
+    except (InputError, OSError) as error:
+        return Fault(words, str(error))
+    try:
+        read_result(out / METRICS)
+    except (InputError, OSError):
+        again = f"remove its {METRICS}, and measure again with: {resume_command(out)}"
+        return Fault(words, again)
+    return None
+
+
+def _results_of(out: Path, name: str, missing: list[str]) -> list[Result]:
+    config, first = load_config(out / CONFIG), read_result(out / METRICS)
     run = _run(out, name, config, first, missing)
     found = [_result(run, config, out / METRICS, first, missing)]
     for path in sorted(out.glob("metrics-*.json")):
         try:
-            later = _json(path)
+            later = read_result(path)
             if later.get("finished") is False:
                 missing.append(f"{name}: {path.name} is of the unfinished run: it is left out.")
             else:
                 found.append(_result(run, config, path, later, missing))
-        except (ValueError, KeyError, OSError):
+        except (InputError, OSError):
             missing.append(f"{name}: {path.name} cannot be read: it is left out.")
     return found
 
@@ -65,7 +98,9 @@ def _run(
         f"{part}.{key}": value for part in sections for key, value in sections[part].items()
     }
     given = {key: settings.pop(f"method.{key}") for key in WEIGHTS}
-    fair = METHODS[config.method.name].fairness != "none"
+    fair, method = is_fair(config.method.name), config.method.name
+    if result.get("needs_labels_when_serving"):
+        method = f"{method} ({NEEDS_LABELS})"
     weights = [(WEIGHTS[key], float(c)) for key, c in given.items() if c is not None]
     log = _log(out / LOG)
     if not log:
@@ -77,7 +112,7 @@ def _run(
         missing.append(f"{name} has no {PROVENANCE}: where its numbers come from is not known.")
     return Run(
         name=name,
-        method=config.method.name,
+        method=method,
         settings=settings,
         weight=weights[0] if fair and weights else None,
         seed=config.seed,
@@ -104,9 +139,22 @@ def _result(
         **{key: data[key] for key in ("groups", "split", "test", "validation", "min_ratings")},
     }
     kept = per_query_path(path)
-    if not kept.exists():
-        missing.append(f"{run.name} has no {kept.name}: it is not tested against others.")
-    return Result(run, lists, found["metrics"], (kept,) if kept.exists() else ())
+    fault = _per_query_fault(kept)
+    if fault is not None:
+        missing.append(f"{run.name} {fault}: it is not tested against others.")
+    spread = (found.get("score_spread") or {}).get("mean")
+    return Result(run, lists, found["metrics"], (kept,) if fault is None else (), spread)
+
+
+def _per_query_fault(path: Path) -> str | None:
+    """Return what is wrong with a file of values of each query; None if nothing is."""
+    if not path.exists():
+        return f"has no {path.name}"
+    try:
+        load_tensors(path)
+    except InputError:
+        return f"has a damaged {path.name}"
+    return None
 
 
 def _add(results: dict[tuple[str, str], Result], result: Result, missing: list[str]) -> None:
@@ -116,8 +164,11 @@ def _add(results: dict[tuple[str, str], Result], result: Result, missing: list[s
     key = (run.name, lists)
     if key in results:
         old = results[key]
-        whole = result.metrics | old.metrics
-        results[key] = Result(run, old.lists, whole, old.per_query + result.per_query)
+        results[key] = replace(
+            old,
+            metrics=result.metrics | old.metrics,
+            per_query=old.per_query + result.per_query,
+        )
         return
     for (_, other_lists), other in results.items():
         same = (other.run.seed, other.run.weight, other.run.settings)

@@ -16,9 +16,21 @@ from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.console import table
 from fairtopk.experiments.latex import latex_table
-from fairtopk.experiments.result import METRICS, USER, per_query_path
+from fairtopk.experiments.result import (
+    CONFIG,
+    METRICS,
+    USER,
+    per_query_path,
+    read_result,
+    resume_command,
+)
 from fairtopk.statistics.holm import holm
 from fairtopk.statistics.paired import Difference, paired_differences
+
+GIVE = (
+    "give the folder of a finished run, or a metrics file such as its metrics.json or what "
+    "fairtopk evaluate wrote"
+)
 
 # What two results must agree on, in words, and what to do if they do not.
 ALIKE = {
@@ -149,9 +161,18 @@ def compare(
 def _per_query(path: Path) -> Saved:
     metrics = path / METRICS if path.is_dir() else path
     if not metrics.exists():
+        if (path / CONFIG).exists():
+            raise InputError(
+                f"{path} is not finished, so it holds no result; go on with: "
+                f"{resume_command(path)}"
+            )
         raise InputError(
-            f"{path} holds no result; give the folder of a finished run, or a metrics file"
+            f"{path} {'holds no result' if path.is_dir() else 'does not exist'}; {GIVE}"
         )
+    try:
+        read_result(metrics)
+    except InputError as error:
+        raise InputError(f"{metrics} is not a metrics file, or damaged; {GIVE}") from error
     kept = per_query_path(metrics)
     if not kept.exists():
         raise InputError(

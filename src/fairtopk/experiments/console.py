@@ -16,7 +16,7 @@ from typer.exceptions import TyperException
 from fairtopk.errors import InputError
 
 if TYPE_CHECKING:
-    from fairtopk.training import Trainer
+    from fairtopk.experiments.run import AnyTrainer
 
 console = Console()
 errors = Console(stderr=True)
@@ -101,7 +101,7 @@ class TrainingProgress:
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def __call__(self, trainer: "Trainer", record: dict[str, Any] | None) -> None:
+    def __call__(self, trainer: "AnyTrainer", record: dict[str, Any] | None) -> None:
         """Show where `trainer` is, and the record of an epoch that just ended."""
         total = trainer.total_steps()
         self.bar.update(self.task, total=total, completed=trainer.progress.total)

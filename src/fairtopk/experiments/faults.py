@@ -28,7 +28,8 @@ def first_fault(error: ValidationError, values: Mapping[str, Any]) -> str:
     if kind == "missing":
         return f"{'.'.join(map(str, fault['loc']))} is missing"
     if kind == "value_error":  # a sentence of our own, which tells what was given
-        return f"{path}: {message.removeprefix('Value error, ')}"
+        sentence = message.removeprefix("Value error, ")
+        return f"{path}: {sentence}" if path else sentence
     rule = RULES.get(kind, f"must {message.removeprefix('Input should ')}")
     return f"{path} {rule}, got {reprlib.repr(fault['input'])}"
 

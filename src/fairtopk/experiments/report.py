@@ -1,5 +1,6 @@
 """`report`: one page, and figures, from a folder of runs."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.rankings import loader, rankings_of
+from fairtopk.experiments.reranked_results import with_reranked
 from fairtopk.reporting.curves import View, views_of
 from fairtopk.reporting.page import sweep_page
 from fairtopk.reporting.results import Rankings
@@ -21,7 +23,8 @@ def report(
 
     It is one HTML file that needs no network: trade-off curves, the table of results with
     paired tests, rankings before and after, training curves, definitions and provenance. It
-    says what it could not show. Data is loaded again for the rankings alone.
+    says what it could not show; of each run that is left out as a whole, not finished or
+    damaged, there is a warning too. Data is loaded again for the rankings alone.
 
     Args:
         folder: Holds run folders, at any depth.
@@ -33,9 +36,12 @@ def report(
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
     sweep = collect(folder)
+    for words in sweep.left_out:
+        warnings.warn(words, stacklevel=2)
     views = views_of(sweep.results)
     rankings, reasons = _rankings(folder, views)
-    sweep = replace(sweep, missing=[*sweep.missing, *reasons])
+    sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
+    views = views_of(sweep.results)
     write_text(path, sweep_page(sweep, views, rankings))
     if figures is not None:
         from fairtopk.reporting.figures import write_figures  # matplotlib takes a while

@@ -17,6 +17,8 @@ def report(
 ) -> None:
     """Write one page about all finished runs in a folder: it opens from disk, without network.
 
+    Runs that are not finished, or cannot be read, are named and left out.
+
     Example: fairtopk report runs --out report.html --figures figures
     """
     from fairtopk.experiments.report import report as write_report

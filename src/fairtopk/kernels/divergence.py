@@ -58,7 +58,7 @@ def _fill(
         if size.max() == n_known:
             continue
         total, weight, surprise, m = 0.0, 0.0, 0.0, 0
-        for place in range(rank_row(work, len(worth))):
+        for place in range(rank_row(work, n_slots, len(worth))):
             one = group[row, work.column[0, place]]
             if one >= 0:
                 # With m_g of m items, the divergence is

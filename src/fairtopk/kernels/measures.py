@@ -53,6 +53,14 @@ class Lists(NamedTuple):
     group: Whole
 
 
+class Head(NamedTuple):
+    """Room for the first places of one list; see `Places`."""
+
+    exposure: Floats
+    group: Whole
+    relevance: Floats
+
+
 class Sums(NamedTuple):
     """Sums over the items in each top, of a group where there is a G, at K cuts.
 
@@ -89,10 +97,16 @@ def list_sums(
 ) -> Sums:
     """Return the sums of lists by slot; `worth` says what the first places are worth."""
     n_queries, n_slots = lists.scores.shape
+    n_places = min(ks[-1], n_slots)
     sums = _no_sums(n_queries, n_groups, len(ks))
     work = room_for(n_slots, lists.scores.dtype)
-    _add_lists(lists, np.array(ks), worth(min(ks[-1], n_slots)), work, sums)
-    return sums
+    head = Head(
+        exposure=np.empty(n_places, lists.scores.dtype),
+        group=np.empty(n_places, lists.group.dtype),
+        relevance=np.empty(n_places, lists.relevance.dtype),
+    )
+    _add_lists(lists, np.array(ks), worth(n_places), work, head, sums)
+    return _summed_up(sums)
 
 
 def place_sums(
@@ -108,9 +122,8 @@ def place_sums(
     """
     n_queries, n_groups = size.shape
     sums = _no_sums(n_queries, n_groups, len(ks))
-    sums = sums._replace(size=size[:, :, None], ideal=ideal)
-    _add_heads(places, np.array(ks), sums)
-    return sums
+    _add_heads(places, np.array(ks), discounts(places.group.shape[1]), sums)
+    return _summed_up(sums)._replace(size=size[:, :, None], ideal=ideal)
 
 
 def _no_sums(queries: int, n_groups: int, cuts: int) -> Sums:
@@ -126,40 +139,43 @@ def _no_sums(queries: int, n_groups: int, cuts: int) -> Sums:
     )
 
 
+def _summed_up(sums: Sums) -> Sums:
+    """Return sums over whole tops, given those from the end of one top to that of the next."""
+    for part in (sums.exposure, sums.discount, sums.members, sums.everyone):
+        np.cumsum(part, axis=-1, out=part)
+    return sums
+
+
 @compiled
-def _add_lists(lists: Lists, ks: Cuts, worth: Doubles, work: Work, sums: Sums) -> None:
-    (n_queries, n_slots), n_places = lists.scores.shape, len(worth)
-    exposure = np.empty((1, n_places), lists.scores.dtype)
-    group = np.empty((1, n_places), lists.group.dtype)
-    relevance = np.empty((1, n_places), lists.relevance.dtype)
-    best = np.empty(n_places, lists.relevance.dtype)
+def _add_lists(
+    lists: Lists, ks: Cuts, worth: Doubles, work: Work, head: Head, sums: Sums
+) -> None:
+    n_queries, n_slots = lists.scores.shape
     for row in range(n_queries):
+        scores, mask, group = lists.scores[row], lists.mask[row], lists.group[row]
+        relevance = lists.relevance[row]
         for slot in range(n_slots):
-            there = lists.mask[row, slot]
-            work.row[slot] = lists.scores[row, slot] if there else -np.inf
-        relevant = 0
+            work.row[slot] = scores[slot] if mask[slot] else -np.inf
         for slot in range(n_slots):
-            if lists.group[row, slot] >= 0:
-                sums.size[row, lists.group[row, slot], 0] += 1
-            if lists.relevance[row, slot] > 0 and lists.mask[row, slot]:
-                relevant = _insert(lists.relevance[row, slot], best, relevant)
-        _add_gains(best, relevant, ks, worth, sums.ideal[row])
-        count = rank_row(work, n_places)
+            if group[slot] >= 0:
+                sums.size[row, group[slot], 0] += 1
+        n_best = _find_best(relevance, mask, head.relevance)
+        _add_gains(head.relevance, n_best, ks, worth, sums.ideal[row])
+        count = rank_row(work, n_slots, len(worth))
         if count == 0:
             continue
         total = fill_exponentials(work.row, work.row[work.column[0, 0]], work.exponential)
         for place in range(count):
             slot = work.column[0, place]
-            exposure[0, place] = work.exponential[slot] / total
-            group[0, place] = lists.group[row, slot]
-            relevance[0, place] = lists.relevance[row, slot]
-        _add_groups(row, exposure[0], group[0], count, ks, worth, sums)
-        _add_gains(relevance[0], count, ks, worth, sums.dcg[row])
+            head.exposure[place] = work.exponential[slot] / total
+            head.group[place] = group[slot]
+            head.relevance[place] = relevance[slot]
+        _add_groups(row, head.exposure, head.group, count, ks, worth, sums)
+        _add_gains(head.relevance, count, ks, worth, sums.dcg[row])
 
 
 @compiled
-def _add_heads(places: Places, ks: Cuts, sums: Sums) -> None:
-    worth = discounts(places.group.shape[1])
+def _add_heads(places: Places, ks: Cuts, worth: Doubles, sums: Sums) -> None:
     for row in range(len(places.length)):
         count = places.length[row]
         _add_groups(row, places.exposure[row], places.group[row], count, ks, worth, sums)
@@ -170,15 +186,9 @@ def _add_heads(places: Places, ks: Cuts, sums: Sums) -> None:
 def _add_groups(
     row: int, exposure: Floats, group: Whole, count: int, ks: Cuts, worth: Doubles, sums: Sums
 ) -> None:
-    """Add what the groups of a list have in its first `count` places to the sums at `row`."""
+    """Add what each of a list's first `count` places gives to the first top that it is in."""
     place = 0
     for cut in range(len(ks)):
-        if cut > 0:
-            sums.everyone[row, 0, cut] = sums.everyone[row, 0, cut - 1]
-            for one in range(sums.exposure.shape[1]):
-                sums.exposure[row, one, cut] = sums.exposure[row, one, cut - 1]
-                sums.discount[row, one, cut] = sums.discount[row, one, cut - 1]
-                sums.members[row, one, cut] = sums.members[row, one, cut - 1]
         while place < min(ks[cut], count):
             sums.everyone[row, 0, cut] += exposure[place]
             one = group[place]
@@ -201,15 +211,20 @@ def _add_gains(relevance: Floats, count: int, ks: Cuts, worth: Doubles, found: D
 
 
 @compiled
-def _insert(value: float, best: Floats, count: int) -> int:
-    """Return how many of the best are there once `value` is; they fall, the rest is dropped."""
-    place = count
-    while place > 0 and value > best[place - 1]:
-        place -= 1
-    if place == len(best):
-        return count
-    count = min(count + 1, len(best))
-    for moved in range(count - 1, place, -1):
-        best[moved] = best[moved - 1]
-    best[place] = value
+def _find_best(relevance: Floats, mask: NDArray[np.bool_], best: Floats) -> int:
+    """Return how many of the grades above 0 are in `best`: the largest, as many as fit."""
+    count = 0
+    for slot in range(len(relevance)):
+        value = relevance[slot]
+        if value <= 0 or not mask[slot]:
+            continue
+        if count < len(best):
+            count += 1
+        elif value <= best[count - 1]:
+            continue
+        place = count - 1
+        while place > 0 and value > best[place - 1]:
+            best[place] = best[place - 1]
+            place -= 1
+        best[place] = value
     return count

@@ -24,7 +24,7 @@ RUNS = 3  # of columns, at least, for each of the best that is wanted
 
 
 class Work(NamedTuple):
-    """Room for one row of n scores.
+    """Room for one row of up to n scores.
 
     Attributes:
         row: The scores, ``[n]``.
@@ -46,7 +46,7 @@ class Work(NamedTuple):
 
 
 def room_for(n: int, dtype: np.dtype[np.floating]) -> Work:
-    """Return room for rows of `n` float32 or float64 scores."""
+    """Return room for rows of up to `n` float32 or float64 scores."""
     signed, unsigned = (f"{kind}{dtype.itemsize}" for kind in "iu")
     row, keys = np.empty(n, dtype), np.empty(n, signed)
     return Work(
@@ -61,37 +61,37 @@ def room_for(n: int, dtype: np.dtype[np.floating]) -> Work:
 
 
 @compiled
-def rank_row(work: Work, k: int) -> int:
-    """Return how many of the best `k` scores of ``work.row`` there are.
+def rank_row(work: Work, n: int, k: int) -> int:
+    """Return how many of the best `k` of the first `n` scores of ``work.row`` there are.
 
     Their columns are the first of ``work.column[0]``, from the best on.
     """
-    _fill_keys(work.bits, work.signed)
-    count = _choose(work, k)
+    _fill_keys(work.bits, work.signed, n)
+    count = _choose(work, n, k)
     _sort(work, count)
     return min(count, k)
 
 
 @compiled
-def _fill_keys(bits: Signed, signed: Signed) -> None:
-    """Fill `signed` with the keys of scores, given by their bits."""
+def _fill_keys(bits: Signed, signed: Signed, n: int) -> None:
+    """Fill `signed` with the keys of `n` scores, given by their bits."""
     kind = bits.dtype.type
     most = kind((1 << (BYTE * bits.itemsize - 1)) - 1)  # the key of 0
     minus_zero = kind(-most - 1)
-    for column in range(len(bits)):
+    for column in range(n):
         one = bits[column]
         turned = kind(one ^ most)
         signed[column] = turned if one >= 0 else (most if one == minus_zero else one)
 
 
 @compiled
-def _choose(work: Work, k: int) -> int:
-    """Return how many columns may be among the best `k`, put down in order with their keys.
+def _choose(work: Work, n: int, k: int) -> int:
+    """Return how many of `n` columns may be among the best `k`, put down with their keys.
 
     Columns are taken in runs, many more than k. The k-th best of the runs' best is a bar that k
     columns pass, and where its best does not, a run is passed over. Short rows are one run.
     """
-    n, keys, chosen, columns = len(work.row), work.keys, work.chosen[0], work.column[0]
+    keys, chosen, columns = work.keys[:n], work.chosen[0], work.column[0]
     run = n // (RUNS * k)
     if run < 2:
         run = n

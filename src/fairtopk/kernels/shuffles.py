@@ -51,41 +51,62 @@ class GroupSums(NamedTuple):
     members: Doubles
 
 
+class Room(NamedTuple):
+    """Room to shuffle one list of up to L places, n of them in a top.
+
+    Attributes:
+        known: Places with a known label, ``[L]``.
+        dealt: Labels that are drawn for, ``[L]``.
+        size: Items of each group, ``[G]``.
+        gives: Exposure, worth and number of each place; of the last, which stands for all in no
+            top, only the number, ``[n + 1, 3]``.
+        whole: Sums of what places give from the end of one top to that of the next, and beyond
+            the last, ``[K + 1, 3]``.
+        found: The same of each group, ``[G, K + 1, 3]``.
+    """
+
+    known: NDArray[np.int64]
+    dealt: NDArray[np.int64]
+    size: NDArray[np.int64]
+    gives: Doubles
+    whole: Doubles
+    found: Doubles
+
+
 def shuffled_sums(
     lists: Ranked, n_groups: int, ks: Sequence[int], *, rounds: int, key: Key
 ) -> GroupSums:
     """Return the sums of each list after each of `rounds` shuffles of its labels."""
     (n_lists, n_places), n_cuts = lists.exposure.shape, len(ks)
+    n_slots = lists.group.shape[1]
     sums = GroupSums(*(np.empty((n_lists, rounds, n_groups, n_cuts)) for _ in range(3)))
-    # One more place stands for all that are in no top, and one more cut holds it.
-    worth = np.append(discounts(n_places), 0.0)
     cut_of = np.append(np.searchsorted(ks, np.arange(n_places), side="right"), n_cuts)
-    _fill_shuffles(lists, cut_of, worth, key, sums)
+    gives = np.zeros((n_places + 1, 3))
+    gives[:-1, 1], gives[:, 2] = discounts(n_places), 1.0
+    room = Room(
+        known=np.empty(n_slots, np.int64),
+        dealt=np.empty(n_slots, np.int64),
+        size=np.empty(n_groups, np.int64),
+        gives=gives,
+        whole=np.empty((n_cuts + 1, 3)),
+        found=np.empty((n_groups, n_cuts + 1, 3)),
+    )
+    _fill_shuffles(lists, cut_of, key, room, sums)
     return sums
 
 
 @compiled
 def _fill_shuffles(
-    lists: Ranked, cut_of: NDArray[np.int64], worth: Doubles, key: Key, sums: GroupSums
+    lists: Ranked, cut_of: NDArray[np.int64], key: Key, room: Room, sums: GroupSums
 ) -> None:
     """Fill in the sums of all shuffles; `cut_of` is the first top that each place is in."""
-    _, rounds, n_groups, n_cuts = sums.members.shape
-    (n_lists, n_slots), n_places = lists.group.shape, lists.exposure.shape[1]
-    known, dealt = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    size, exposure = np.empty(n_groups, np.int64), np.zeros(n_places + 1)
-    whole, found = np.empty((n_cuts + 1, 3)), np.empty((n_groups, n_cuts + 1, 3))
+    n_lists, rounds, n_groups, n_cuts = sums.members.shape
+    n_places, known = lists.exposure.shape[1], room.known
+    gives, found = room.gives, room.found
     for row in range(n_lists):
-        group = lists.group[row]
-        exposure[:n_places] = lists.exposure[row]
-        n_known = _find_known(group, known, size)
-        largest = int(np.argmax(size))
-        n_dealt = 0
-        whole[:] = 0.0
-        for place in known[:n_known]:
-            if group[place] != largest:
-                dealt[n_dealt] = group[place]
-                n_dealt += 1
-            _add(min(place, n_places), cut_of, exposure, worth, whole)
+        for place in range(n_places):
+            gives[place, 0] = lists.exposure[row, place]
+        n_known, largest, n_dealt = _find_labels(lists.group[row], cut_of, room)
         state = stream(key.seed, key.first_list + row, key.first_round)
         for one in range(rounds):
             found[:] = 0.0
@@ -95,8 +116,8 @@ def _fill_shuffles(
                 other = drawn + below(state, n_known - drawn)
                 place, known[other] = known[other], known[drawn]
                 known[drawn] = place
-                _add(min(place, n_places), cut_of, exposure, worth, found[dealt[drawn]])
-            _finish(whole, largest, found)
+                _add(gives, min(place, n_places), cut_of, found[room.dealt[drawn]])
+            _finish(room.whole, largest, found)
             for of_group in range(n_groups):
                 for cut in range(n_cuts):
                     sums.exposure[row, one, of_group, cut] = found[of_group, cut, 0]
@@ -105,27 +126,36 @@ def _fill_shuffles(
 
 
 @compiled
-def _add(
-    place: int, cut_of: NDArray[np.int64], exposure: Doubles, worth: Doubles, found: Doubles
-) -> None:
-    """Add what a place gives to the first top that it is in."""
-    cut = cut_of[place]
-    found[cut, 0] += exposure[place]
-    found[cut, 1] += worth[place]
-    found[cut, 2] += 1
+def _find_labels(group: Whole, cut_of: NDArray[np.int64], room: Room) -> tuple[int, int, int]:
+    """Return how many labels are known, the largest group, how many labels it leaves.
+
+    The places of the known labels, those that are left, and what all places give are filled in.
+    """
+    room.size[:], room.whole[:] = 0, 0.0
+    n_known, largest, n_dealt = 0, 0, 0
+    for slot in range(len(group)):
+        if group[slot] >= 0:
+            room.known[n_known] = slot
+            n_known += 1
+            room.size[group[slot]] += 1
+            _add(room.gives, min(slot, len(cut_of) - 1), cut_of, room.whole)
+    for one in range(len(room.size)):
+        if room.size[one] > room.size[largest]:
+            largest = one
+    for slot in range(len(group)):
+        if group[slot] >= 0 and group[slot] != largest:
+            room.dealt[n_dealt] = group[slot]
+            n_dealt += 1
+    return n_known, largest, n_dealt
 
 
 @compiled
-def _find_known(group: Whole, known: NDArray[np.int64], size: NDArray[np.int64]) -> int:
-    """Return how many labels are known; fill in their places and each group's size."""
-    size[:] = 0
-    count = 0
-    for place in range(len(group)):
-        if group[place] >= 0:
-            known[count] = place
-            count += 1
-            size[group[place]] += 1
-    return count
+def _add(gives: Doubles, place: int, cut_of: NDArray[np.int64], found: Doubles) -> None:
+    """Add what a place gives to the first top that it is in."""
+    cut = cut_of[place]
+    found[cut, 0] += gives[place, 0]
+    found[cut, 1] += gives[place, 1]
+    found[cut, 2] += gives[place, 2]
 
 
 @compiled

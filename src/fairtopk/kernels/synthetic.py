@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.drawing import normal
+from fairtopk.kernels.heaps import put_smallest_last
 from fairtopk.kernels.random import advance, below, stream, uniform
 
 # First key of the users' streams, far from the epochs that are keys elsewhere.
@@ -77,14 +78,15 @@ def fill_users(
     taken = np.zeros(n_items, np.bool_)
     for user in range(block[0], block[1]):
         start, stop = offsets[user], offsets[user + 1]
+        taste, mine = tastes[user], item[start:stop]
         state = stream(seed, ROWS, user)
         # Past some draws per item, one look at every item is the quicker way.
-        state = choose(state, tastes[user], catalogue, 2 * n_items, item[start:stop], taken)
-        state = _shuffle(state, item[start:stop])
-        state = _record(state, tastes[user], catalogue, item[start:stop], recorded[start:stop])
+        state = choose(state, taste, catalogue, 2 * n_items, mine, taken)
+        state = _shuffle(state, mine)
+        state = _record(state, taste, catalogue, mine, recorded[start:stop])
         _tick(state, time[start:stop])
-        for slot in range(start, stop):
-            taken[item[slot]] = False
+        for slot in range(len(mine)):
+            taken[mine[slot]] = False
 
 
 @compiled
@@ -140,21 +142,23 @@ def _choose_exactly(
     Of exponential waits with rates w, the shortest are a draw without replacement in
     proportion to w (Efraimidis and Spirakis); as logarithms they hold for any w.
     """
-    log_wait = np.empty(len(taken), np.float64)
-    for seen in range(len(taken)):
+    n_items = len(taken)
+    log_wait, order = np.empty(n_items, np.float64), np.empty(n_items, np.int64)
+    for seen in range(n_items):
         state = advance(state)
+        order[seen] = seen
         log_wait[seen] = np.inf
         if not taken[seen]:
             chance = _chance(_utility(taste, catalogue, seen))
             log_rate = catalogue.log_weight[seen] + math.log(chance)
             log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
-    order = np.argsort(log_wait)
-    place = 0
+    put_smallest_last(log_wait, order, len(item))
+    place = n_items
     for slot in range(len(item)):
         if item[slot] < 0:
+            place -= 1
             item[slot] = order[place]
             taken[order[place]] = True
-            place += 1
     return state
 
 
@@ -178,9 +182,10 @@ def _record(
 ) -> np.uint64:
     for slot in range(len(item)):
         state = advance(state)
-        felt = _utility(taste, catalogue, item[slot]) + NOISE * normal(state)
+        rated = np.int64(item[slot])  # as in `choose`, or `_utility` is compiled twice
+        felt = _utility(taste, catalogue, rated) + NOISE * normal(state)
         state = advance(state)
-        recorded[slot] = felt - catalogue.handicap[item[slot]]
+        recorded[slot] = felt - catalogue.handicap[rated]
     return state
 
 
@@ -197,7 +202,7 @@ def _tick(state: np.uint64, time: NDArray[np.int64]) -> None:
 
 
 @compiled
-def _utility(taste: NDArray[np.float32], catalogue: Catalogue, item: int) -> float:
+def _utility(taste: NDArray[np.float32], catalogue: Catalogue, item: int | np.int64) -> float:
     total = np.float64(catalogue.quality[item])
     for factor in range(len(taste)):
         total += taste[factor] * catalogue.factors[item, factor]

@@ -1,4 +1,4 @@
-"""The best scores of each row, in order, and the logarithm of a row's sum of exponentials.
+"""The best scores of each row, in order, and what softmax exposure needs of the whole row.
 
 A score of -inf stands for an item that is not there. Of equal scores the one in the earlier
 column is the better.
@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.kernels.exponentials import fill_exponentials
 from fairtopk.kernels.ranking import BYTE, Floats, Signed, Work, rank_row, room_for
 
@@ -25,11 +25,14 @@ class Top(NamedTuple):
         scores: Never rising, -inf past the end, ``[Q, k]``.
         log_sum: Logarithm of the sum of exponentials of the whole row, ``[Q]``; NaN where it
             was not asked for.
+        spread: Population standard deviation of the whole row, ``[Q]``; NaN where it was not
+            asked for, or nothing is there.
     """
 
     column: NDArray[np.int32]
     scores: Floats
     log_sum: NDArray[np.float64]
+    spread: NDArray[np.float64]
 
 
 class UserItems(NamedTuple):
@@ -55,7 +58,7 @@ def top_of(
         scores: Finite, or -inf for what is not there.
         k: How many.
         left_out: Items that count as not there; left out, none do.
-        log_sums: Whether sums of exponentials are asked for.
+        log_sums: Whether sums of exponentials, and the spread, are asked for.
     """
     queries, n = scores.shape
     if left_out is None:
@@ -64,6 +67,7 @@ def top_of(
         np.full((queries, k), -1, np.int32),
         np.full((queries, k), -np.inf, scores.dtype),
         np.full(queries, -np.inf if log_sums else np.nan),
+        np.full(queries, np.nan),
     )
     _fill(scores, left_out, room_for(n, scores.dtype), log_sums, top)
     return top
@@ -101,7 +105,7 @@ def _fill(scores: Floats, left_out: UserItems, work: Work, log_sums: bool, top: 
         user = left_out.user[row]
         for slot in range(left_out.offsets[user], left_out.offsets[user + 1]):
             work.row[left_out.item[slot]] = -np.inf
-        count = rank_row(work, k)
+        count = rank_row(work, scores.shape[1], k)
         for place in range(count):
             column = work.column[0, place]
             top.column[row, place] = column
@@ -110,3 +114,19 @@ def _fill(scores: Floats, left_out: UserItems, work: Work, log_sums: bool, top: 
             high = top.scores[row, 0]
             total = fill_exponentials(work.row, high, work.exponential)
             top.log_sum[row] = high + math.log(total)
+            top.spread[row] = _spread(work.row)
+
+
+@summing
+def _spread(row: Floats) -> float:
+    """Return the standard deviation of the scores that are there, at least one."""
+    n, total = 0, 0.0
+    for column in range(len(row)):
+        there = row[column] > -np.inf
+        n += there
+        total += row[column] if there else 0.0
+    mean, squares = total / n, 0.0
+    for column in range(len(row)):
+        deviation = row[column] - mean if row[column] > -np.inf else 0.0
+        squares += deviation * deviation
+    return math.sqrt(squares / n)

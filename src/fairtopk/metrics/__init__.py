@@ -18,10 +18,11 @@ from fairtopk.metrics.gaps import (
 )
 from fairtopk.metrics.impact import impact_ratio, impact_ratios
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
+from fairtopk.metrics.leakage import group_auc
 from fairtopk.metrics.ndcg import ndcg
 from fairtopk.metrics.overall import Overall
 from fairtopk.metrics.p_value import PValue, gap_p_value, gap_p_values
-from fairtopk.metrics.parity import reo, rsp
+from fairtopk.metrics.parity import parities, reo, rsp
 from fairtopk.metrics.scale import entropy, matched_temperature, score_spread
 from fairtopk.metrics.summary import summarise
 
@@ -38,6 +39,7 @@ __all__ = [
     "gap_p_value",
     "gap_p_values",
     "group_attentions",
+    "group_auc",
     "group_exposures",
     "group_rank_exposures",
     "group_representations",
@@ -48,6 +50,7 @@ __all__ = [
     "means_with_intervals",
     "ndcg",
     "ndkl",
+    "parities",
     "rank_exposure_gap",
     "reo",
     "representation_gap",

@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from fairtopk.kernels.measures import Doubles
-from fairtopk.metrics.grouped import Notion, largest_gap, rank_exposure
+from fairtopk.metrics.grouped import largest_gap, rank_exposure
 from fairtopk.metrics.inputs import Values, checked_share
-from fairtopk.metrics.tops import Tops, measured_groups
+from fairtopk.metrics.tops import Tops, Worth, measured_by_group, measured_groups
 
 
 def awrf(
@@ -44,7 +44,7 @@ def awrf(
     def gap(tops: Tops) -> Tensor:
         return largest_gap(rank_exposure(tops))
 
-    return _measured(gap, scores, groups, k, p, mask)
+    return measured_groups(gap, scores, groups, k=k, mask=mask, worth=_attention(p))
 
 
 def group_attentions(
@@ -52,7 +52,8 @@ def group_attentions(
 ) -> Tensor:
     """Return each group's mean attention in the top `k`, ``[Q, G]``; NaN where absent.
 
-    See `awrf`.
+    Definition and arguments are those of `awrf`. Items of unknown group, if there are any, have
+    one more column, the last, as in `group_exposures`.
 
     Example:
         >>> import torch
@@ -60,15 +61,14 @@ def group_attentions(
         >>> group_attentions(scores, groups, k=3)
         tensor([[0.1250, 0.3750]])
     """
-    return _measured(rank_exposure, scores, groups, k, p, mask)
+    worth = _attention(p)
+    return measured_by_group(rank_exposure, scores, groups, k=k, mask=mask, worth=worth)
 
 
-def _measured(
-    measure: Notion, scores: Values, groups: Values, k: int, p: float, mask: Values | None
-) -> Tensor:
+def _attention(p: float) -> Worth:
     share = checked_share("p", p)
 
     def attention(places: int) -> Doubles:
         return share * np.power(1 - share, np.arange(places), dtype=np.float64)
 
-    return measured_groups(measure, scores, groups, k=k, mask=mask, worth=attention)
+    return attention

@@ -4,17 +4,22 @@ Shuffle the known labels within each list, leave order, list sizes, group sizes 
 slots as they are: the floor is the mean absolute gap over all shuffles and lists.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.kernels.measures import Places
 from fairtopk.metrics.grouped import NOTIONS, largest_gap
 from fairtopk.metrics.inputs import Values, checked_choice, checked_ks, checked_whole
 from fairtopk.metrics.shuffled import (
     BLOCK_SUMS,
     Labelled,
+    labelled_heads,
     labelled_lists,
     log_choose,
     over_shuffles,
@@ -99,10 +104,64 @@ def chance_floors(
     """
     distinct = checked_ks(ks)
     lists = labelled_lists(scores, groups, mask, ks=distinct, named=False)
-    names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in distinct]
-    return dict(
-        zip(names, _floors(lists, list(NOTIONS), distinct, shuffles, seed), strict=True)
+    return _named(_floors(lists, list(NOTIONS), distinct, shuffles, seed), distinct)
+
+
+class FloorSum(NamedTuple):
+    """The floors of some lists: by name, and how many lists have one, those with two groups."""
+
+    floors: dict[str, Floor]
+    n: int
+
+
+def floors_of_places(
+    places: Places,
+    size: NDArray[np.int64],
+    ks: Sequence[int],
+    *,
+    first: int,
+    shuffles: int,
+    seed: int,
+) -> FloorSum:
+    """Return `chance_floors` of lists of which only the first places are there.
+
+    Shuffling leaves order and scores as they are, so nothing of what stands past the longest
+    top is needed but how many items of each group there are.
+
+    Args:
+        places: Those of the longest top; past the end of a list they have neither exposure nor
+            group.
+        size: Known items of each group in the whole list, ``[Q, G]``.
+        ks: Where to cut; they rise.
+        first: Number of the first list among all that are shuffled.
+        shuffles: The most shuffles of each list, at least 2.
+        seed: Of the shuffles.
+    """
+    lists = labelled_heads(places, size, first=first)
+    return FloorSum(
+        _named(_floors(lists, list(NOTIONS), ks, shuffles, seed), ks), len(lists.size)
     )
+
+
+def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
+    """Return the floors of lists that came in parts, at least one."""
+    some = [part for part in parts if part.n > 0]
+    if not some:
+        return parts[0].floors
+    weight = [part.n / sum(one.n for one in some) for part in some]
+    found = {}
+    for name in some[0].floors:
+        floors = [part.floors[name] for part in some]
+        value = math.fsum(w * floor.value for w, floor in zip(weight, floors, strict=True))
+        # Lists are shuffled apart from each other, so variances add up.
+        error = math.hypot(*(w * floor.error for w, floor in zip(weight, floors, strict=True)))
+        found[name] = Floor(value, error, max(floor.rounds for floor in floors))
+    return found
+
+
+def _named(floors: Sequence[Floor], ks: Sequence[int]) -> dict[str, Floor]:
+    names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in ks]
+    return dict(zip(names, floors, strict=True))
 
 
 def _floors(
@@ -115,7 +174,7 @@ def _floors(
         return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
     exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]
     others = [metric for metric in metrics if metric not in exact]
-    found = {(metric, k): Floor(_exact(lists.group, k), 0.0, 0) for metric in exact for k in ks}
+    found = {(metric, k): Floor(_exact(lists, k), 0.0, 0) for metric in exact for k in ks}
     if others:
         cells = [(metric, k) for metric in others for k in ks]
         found |= dict(
@@ -124,7 +183,7 @@ def _floors(
     return [found[metric, k] for metric in metrics for k in ks]
 
 
-def _exact(group: Tensor, k: int) -> float:
+def _exact(lists: Labelled, k: int) -> float:
     """Return the floor of the representation gap of two groups, of sizes a and b.
 
     Of m known items in the top k, X are of the first group, hypergeometric with mean
@@ -132,8 +191,8 @@ def _exact(group: Tensor, k: int) -> float:
     has a closed form (Diaconis and Zabell, 1991): with t the first count above the mean,
     E|X - mean| = 2 t (b - m + t) P(X = t) / (a + b).
     """
-    a, b = (group == 0).sum(-1), (group == 1).sum(-1)
-    m = (group[:, :k] >= 0).sum(-1)
+    a, b = lists.size.unbind(-1)
+    m = (lists.group[:, :k] >= 0).sum(-1)
     t = m * a // (a + b) + 1
     possible = t <= torch.minimum(a, m)
     t = torch.where(possible, t, 0)

@@ -3,7 +3,7 @@
 Three notions: softmax exposure depends on the order and on the scale of scores, rank exposure
 on the order alone, representation on nothing but which items are in the top K. `groups` numbers
 the group of each item; -1 is unknown: such an item takes part in the softmax and in the ranks,
-and belongs to no group.
+and is left out of every gap. What groups get has a column more for all such items.
 
 With two groups a gap is |a - b|; with more it is the largest difference between two groups that
 the list has. A list with fewer than two groups has none: NaN.
@@ -29,7 +29,7 @@ from fairtopk.metrics.grouped import (
     softmax_exposure,
 )
 from fairtopk.metrics.inputs import Values, checked_choice
-from fairtopk.metrics.tops import Tops, measured_groups
+from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups
 
 Variant = Literal["paper", "released"]
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
@@ -61,7 +61,8 @@ def exposure_gap(
             groups taken together as one.
 
     Returns:
-        ``[Q]``, in [0, 1], or [-1, 1] if signed; NaN where a list lacks two groups.
+        ``[Q]``, in [0, 1]; NaN where a list has fewer than two groups. If signed, in [-1, 1];
+        NaN where it lacks group 0 or the rest.
 
     Example:
         >>> import torch
@@ -80,7 +81,8 @@ def rank_exposure_gap(
     """Return the difference between groups in rank exposure in the top `k`, per list.
 
     A group's rank exposure is the sum of 1 / log2(1 + rank) over its items in the top `k`, over
-    its size in the whole list. Arguments and what is undefined are those of `exposure_gap`.
+    its size in the whole list; the first rank is 1. Arguments, ties, range and what is
+    undefined are those of `exposure_gap`.
 
     Example:
         >>> import torch
@@ -96,8 +98,9 @@ def representation_gap(
 ) -> Tensor:
     """Return the difference between groups in the share that is in the top `k`, per list.
 
-    A group's share is the number of its items in the top `k` over its size in the whole list.
-    Arguments and what is undefined are those of `exposure_gap`.
+    A group's share is the number of its items in the top `k` over its size in the whole list:
+    ranks within the top do not count. Arguments, ties, range and what is undefined are those of
+    `exposure_gap`.
 
     Example:
         >>> import torch
@@ -122,15 +125,19 @@ def group_exposures(
     list, over the group's size in the whole list. "released": the mean over the group's items
     in the top `k`, with the softmax over the top `k` only; 0 for a group with no item there.
 
-    G is one more than the largest label, and at least 2. Arguments are those of `exposure_gap`.
+    G is one more than the largest label, and at least 2. If an item of any list is of unknown
+    group, one more column, the last, is what such items get, as if they were a group; no gap
+    counts it. Arguments are those of `exposure_gap`.
 
     Example:
         >>> import torch
         >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
         >>> group_exposures(scores, groups, k=2)
         tensor([[0.0000, 0.4550]])
+        >>> group_exposures(scores, torch.tensor([[1, -1, 0]]), k=2)
+        tensor([[0.0000, 0.6652, 0.2447]])
     """
-    return measured_groups(_notion(variant), scores, groups, k=k, mask=mask)
+    return measured_by_group(_notion(variant), scores, groups, k=k, mask=mask)
 
 
 def group_rank_exposures(
@@ -138,9 +145,10 @@ def group_rank_exposures(
 ) -> Tensor:
     """Return each group's rank exposure in the top `k`, ``[Q, G]``; NaN where absent.
 
-    See `rank_exposure_gap`.
+    The definition is that of `rank_exposure_gap`. Items of unknown group have a column of their
+    own, as in `group_exposures`.
     """
-    return measured_groups(rank_exposure, scores, groups, k=k, mask=mask)
+    return measured_by_group(rank_exposure, scores, groups, k=k, mask=mask)
 
 
 def group_representations(
@@ -148,9 +156,10 @@ def group_representations(
 ) -> Tensor:
     """Return the share of each group that is in the top `k`, ``[Q, G]``; NaN where absent.
 
-    See `representation_gap`.
+    The definition is that of `representation_gap`. Items of unknown group have a column of
+    their own, as in `group_exposures`.
     """
-    return measured_groups(representation, scores, groups, k=k, mask=mask)
+    return measured_by_group(representation, scores, groups, k=k, mask=mask)
 
 
 def _gap(

@@ -1,6 +1,8 @@
 """Means over queries with an interval: what is reported of a metric.
 
-A metric that is undefined for a query is NaN there. It is left out of the mean and counted.
+A metric that is undefined for a query is NaN there. It is left out of the mean and counted. An
+interval goes from the 2.5th to the 97.5th percentile of the means of 1,000 resamples: as many
+queries, drawn with replacement (percentile bootstrap).
 """
 
 import reprlib

@@ -4,9 +4,10 @@ What a group gets is a ratio of two sums over lists. A value is made of these ra
 no mean of values per list; its interval comes from resampling lists.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,17 +47,33 @@ def overall(sums: Tensor, value: Callable[[Tensor], Tensor], seed: int) -> Overa
         value: Takes ratios of at least two groups, ``[..., G]``.
         seed: Of the resamples.
     """
+    return overalls({"": sums}, value, seed)[""]
+
+
+def overalls(
+    sums: Mapping[str, Tensor], value: Callable[[Tensor], Tensor], seed: int
+) -> dict[str, Overall]:
+    """Return `overall` of several sums over the same lists, from one set of resamples."""
     seed = checked_whole("seed", seed, least=0)
-    held = sums.double().cpu()
-    amounts, counts = held.chunk(2, dim=-1)
+    held = {name: one.double().cpu() for name, one in sums.items()}
+    again = resampled(torch.cat(list(held.values()), dim=-1).numpy(), seed)
+    widths = np.cumsum([one.shape[-1] for one in held.values()])[:-1]
+    found = {}
+    for (name, one), resamples in zip(
+        held.items(), np.split(again, widths, axis=-1), strict=True
+    ):
+        found[name] = _overall(one, torch.from_numpy(ratios(resamples)), value)
+    return found
+
+
+def _overall(sums: Tensor, resamples: Tensor, value: Callable[[Tensor], Tensor]) -> Overall:
+    counts = sums.chunk(2, dim=-1)[1]
     n = int((counts.sum(-1) > 0).sum())
-    by_group = torch.from_numpy(ratios(held.sum(0).numpy()))
+    by_group = torch.from_numpy(ratios(sums.sum(0).numpy()))
     there = counts.sum(0) > 0
     found, bounds = torch.nan, [torch.nan, torch.nan]
     if there.sum() >= 2:
         found = float(value(by_group[there]))
-        present = torch.cat([amounts[:, there], counts[:, there]], dim=-1)
         # A resample without one of these groups has no value, and is left out.
-        again = value(torch.from_numpy(ratios(resampled(present.numpy(), seed))))
-        bounds = interval(again.numpy()).tolist()
-    return Overall(found, (bounds[0], bounds[1]), tuple(by_group.tolist()), n, len(held) - n)
+        bounds = interval(value(resamples[:, there]).numpy()).tolist()
+    return Overall(found, (bounds[0], bounds[1]), tuple(by_group.tolist()), n, len(sums) - n)

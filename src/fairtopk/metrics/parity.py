@@ -1,15 +1,18 @@
 """Whether groups have the same chance of the top K, over a whole set of lists."""
 
+from collections.abc import Mapping, Sequence
+
 from torch import Tensor
 
 from fairtopk.metrics.inputs import (
+    Labels,
     Values,
     checked_groups,
     checked_ks,
     checked_relevance,
     checked_scores,
 )
-from fairtopk.metrics.overall import Overall, of_groups, overall
+from fairtopk.metrics.overall import Overall, of_groups, overall, overalls
 from fairtopk.metrics.tops import Tops, measured_groups, measured_lists
 
 
@@ -41,7 +44,8 @@ def rsp(
         >>> found.value, found.by_group
         (1.0, (0.0, 0.5))
     """
-    return overall(measured_groups(_counts, scores, groups, k=k, mask=mask), _spread, seed)
+    counted = measured_groups(group_counts, scores, groups, k=k, mask=mask)
+    return overall(counted, _spread, seed)
 
 
 def reo(
@@ -69,14 +73,61 @@ def reo(
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
     labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
-    relevant = labels._replace(group=labels.group.masked_fill(grades <= 0, -1))
-    return overall(
-        measured_lists(_counts, lists, valid, ks, labels=relevant)[..., 0], _spread, seed
+    counted = measured_lists(
+        group_counts, lists, valid, ks, labels=_relevant_only(labels, grades)
     )
+    return overall(counted[..., 0], _spread, seed)
 
 
-def _counts(tops: Tops) -> Tensor:
-    return of_groups(tops.members, tops.size)
+def parities(
+    scores: Values,
+    relevance: Values,
+    groups: Values,
+    *,
+    ks: Sequence[int],
+    mask: Values | None = None,
+    seed: int = 0,
+) -> dict[str, Overall]:
+    """Return `rsp` and `reo` at every K, from one set of resamples.
+
+    The keys are names like ``rsp@50``. Arguments are those of `reo`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> found = parities(scores, torch.tensor([[5, 0, 1]]), groups, ks=[1, 2])
+        >>> {name: one.value for name, one in found.items()}
+        {'rsp@1': 1.0, 'rsp@2': 1.0, 'reo@1': 1.0, 'reo@2': 1.0}
+    """
+    lists, valid = checked_scores(scores, mask)
+    grades = checked_relevance(relevance, lists, valid)
+    labels, distinct = checked_groups(groups, lists, valid), checked_ks(ks)
+    counts = {
+        name: measured_lists(group_counts, lists, valid, distinct, labels=some)
+        for name, some in (("rsp", labels), ("reo", _relevant_only(labels, grades)))
+    }
+    return parities_of_counts(counts, distinct, seed=seed)
+
+
+def group_counts(tops: Tops) -> Tensor:
+    """Return the items of each group in each top, then in the whole list, ``[Q, 2 G, K]``."""
+    return of_groups(tops.members, tops.size.expand_as(tops.members))
+
+
+def parities_of_counts(
+    counts: Mapping[str, Tensor], ks: Sequence[int], *, seed: int
+) -> dict[str, Overall]:
+    """Return parity at every K, given `group_counts` of the items that count, by name."""
+    sums = {
+        f"{name}@{k}": counted[..., column]
+        for name, counted in counts.items()
+        for column, k in enumerate(ks)
+    }
+    return overalls(sums, _spread, seed)
+
+
+def _relevant_only(labels: Labels, grades: Tensor) -> Labels:
+    return labels._replace(group=labels.group.masked_fill(grades <= 0, -1))
 
 
 def _spread(chances: Tensor) -> Tensor:

@@ -99,6 +99,28 @@ def measured_groups(
     return measured_lists(measure, lists, valid, ks, labels=labels, worth=worth)[..., 0]
 
 
+def measured_by_group(
+    notion: Callable[[Tops], Tensor],
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None,
+    worth: Worth = discounts,
+) -> Tensor:
+    """Return what each group gets in the top `k` of lists as a user gives them, ``[Q, G]``.
+
+    Items of unknown group, if there are any, are one more group, the last: ``[Q, G + 1]``.
+    """
+    lists, valid = checked_scores(scores, mask)
+    (group, n_groups), ks = checked_groups(groups, lists, valid), checked_ks([k])
+    unknown = valid & (group < 0)
+    if unknown.any():
+        group, n_groups = group.masked_fill(unknown, n_groups), n_groups + 1
+    labels = Labels(group, n_groups)
+    return measured_lists(notion, lists, valid, ks, labels=labels, worth=worth)[..., 0]
+
+
 def tops_of_places(
     places: Places, size: NDArray[np.int64], ideal: NDArray[np.float64], ks: Sequence[int]
 ) -> Tops:

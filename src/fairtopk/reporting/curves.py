@@ -140,8 +140,12 @@ def _as_base(point: Point, k: int) -> tuple[bool, float]:
 
 def _gaps(names: Iterable[str]) -> list[str]:
     """Return the gaps that were measured: those known here first."""
-    found = {name.partition("@")[0].removesuffix(MSE) for name in names if "gap" in name}
-    found = {name for name in found if not name.endswith(NOT_GAPS)}
+    found = {name.partition("@")[0].removesuffix(MSE) for name in names}
+    found = {
+        name
+        for name in found
+        if name in GAPS or ("gap" in name and not name.endswith(NOT_GAPS))
+    }
     return [name for name in GAPS if name in found] + sorted(found - set(GAPS))
 
 

@@ -75,7 +75,7 @@ def _point_data(point: Point, places: dict[str, int]) -> dict[str, Any]:
             {
                 "run": places[result.run.name],
                 "seed": result.run.seed,
-                "spread": result.run.spread,
+                "spread": result.spread,
                 "values": {name: found["mean"] for name, found in result.metrics.items()},
             }
             for result in point.results

@@ -48,12 +48,19 @@ class Result:
         lists: What tells the lists apart from others, the seed that drew them left out.
         metrics: Name such as ``ndcg@50`` to mean, ``ci95``, ``n`` and ``undefined``.
         per_query: Files with the values of each query.
+        own_spread: Mean standard deviation of the scores of these lists, if it was measured.
     """
 
     run: Run
     lists: dict[str, Any]
     metrics: dict[str, dict[str, Any]]
     per_query: tuple[Path, ...] = ()
+    own_spread: float | None = None
+
+    @property
+    def spread(self) -> float | None:
+        """The spread of scores of these lists, or else what is known of the run's."""
+        return self.run.spread if self.own_spread is None else self.own_spread
 
 
 @dataclass(frozen=True)
@@ -83,8 +90,16 @@ class Rankings:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Everything found in a folder, and in words what was not."""
+    """Everything found in a folder, and what was not.
+
+    Attributes:
+        title: What the page is called.
+        results: What was measured.
+        missing: In words for the page, what could not be shown.
+        left_out: In words for whoever asked for it, runs that are left out as a whole.
+    """
 
     title: str
     results: list[Result]
     missing: list[str]
+    left_out: list[str] = field(default_factory=list)

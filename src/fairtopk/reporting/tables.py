@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Any
 
-from fairtopk.reporting.curves import Cell, Point, View
+from fairtopk.reporting.curves import Cell, Point, View, fairest
 from fairtopk.reporting.marks import LEVEL, MOST, Tests, corrected, paired_tests
 from fairtopk.reporting.words import MSE, gap_words, number
+
+AUC = "group_auc"
+LOSS = 0.05  # of NDCG, that the model of which leakage is told may have lost
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,9 @@ class ResultsTable:
         words: What the gap is called.
         ks: For each there are columns of NDCG, gap, gap by chance if known, signed gap.
         floors: Whether gaps by chance are known.
-        rows: What stands in a row: names, seeds, spread, then the cells of each K.
-        notes: What must be said of the marks.
+        leaks: Whether it is known how well groups can be told from scores.
+        rows: What stands in a row: names, seeds, spread, AUC, then the cells of each K.
+        notes: What must be said of the marks, and what scores tell of groups.
     """
 
     view: int
@@ -37,6 +41,7 @@ class ResultsTable:
     words: str
     ks: list[int]
     floors: bool
+    leaks: bool
     rows: list[dict[str, Any]]
     notes: list[str]
 
@@ -77,6 +82,7 @@ def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
             "base": point is view.base,
             "seeds": [result.run.seed for result in point.results],
             "spread": number(_spread(point)),
+            "auc": _shown(point, AUC, tests, {}).text,
             "cells": cells(point),
         }
         for point in view.points
@@ -89,8 +95,9 @@ def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
         words=words,
         ks=view.ks,
         floors=floors,
+        leaks=any(AUC in point.values for point in view.points),
         rows=rows,
-        notes=_notes(view, tests, len(p_values)),
+        notes=[*_leakage(view, gap.removesuffix(MSE)), *_notes(view, tests, len(p_values))],
     )
 
 
@@ -116,8 +123,23 @@ def _with_interval(cell: Cell) -> str:
 
 
 def _spread(point: Point) -> float | None:
-    known = [s for result in point.results if (s := result.run.spread) is not None]
+    known = [s for result in point.results if (s := result.spread) is not None]
     return sum(known) / len(known) if known else None
+
+
+def _leakage(view: View, gap: str) -> list[str]:
+    """Return how well groups can be told from scores before and after, if it is known."""
+    k = view.ks[0]
+    after = fairest(view, gap, k, loss=LOSS)
+    pair = [point for point in (view.base, after) if point is not None and AUC in point.values]
+    if len(pair) < 2:
+        return []
+    before, fair = (f"{_with_interval(point.values[AUC])} ({point.name})" for point in pair)
+    return [
+        f"How well groups can be told from scores (AUC; 0.5 is not at all): {before} before, "
+        f"{fair} after. After is the smallest gap at K = {k} among models that lose at most "
+        f"{LOSS:.0%} of NDCG, or else the one that loses least."
+    ]
 
 
 def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:

@@ -8,6 +8,8 @@ GAPS = {
     "exposure_gap_released": "Exposure, as released",
     "rank_exposure_gap": "Exposure by rank",
     "representation_gap": "Share of the top",
+    "rsp": "Parity (RSP)",
+    "reo": "Opportunity (REO)",
 }
 MEANINGS = {
     "NDCG@K": "How good the top K of a list is: gain 2^rating - 1, divided by log2(1 + rank), "
@@ -22,6 +24,10 @@ MEANINGS = {
     "and divided by its number of items in the whole list. Only the order counts.",
     "Share of the top": "A group's items in the top K divided by its items in the whole list. "
     "Neither scores nor order within the top count.",
+    "Parity (RSP), opportunity (REO)": "The chance of a group is its number of items in the "
+    "top K of all lists over its number of items in all lists. RSP is the standard deviation "
+    "of the groups' chances over their mean, REO the same of relevant items alone: one value "
+    "of all lists together, so there is no sign, no square and no test over users.",
     "Mean absolute, mean squared": "The gap of each list without its sign, or its square, "
     "averaged over the lists where it is defined: those with two groups. With three groups or "
     "more it is the largest difference between two.",
@@ -29,9 +35,13 @@ MEANINGS = {
     "By chance": "Even an order that knows nothing of groups has a gap above 0 in most lists, "
     "since tops are short: the mean gap that is left when labels are shuffled within each "
     "list. A gap no larger than that, or one whose signed mean is near 0, may be chance.",
-    "Spread of scores": "Standard deviation of the scores in a sampled test list (where a run "
-    "has not measured that, in a training list at the epoch that was kept). If it falls "
-    "together with a softmax gap, part of the fall is flattening.",
+    "Spread of scores": "Standard deviation of the scores in a list, averaged over lists "
+    "(where a run has not measured that, over training lists at the epoch that was kept). If "
+    "it falls together with a softmax gap, part of the fall is flattening.",
+    "Group AUC": "How well the scores of a list tell its groups apart: the share of pairs of "
+    "an item of the named group and one of the rest in which the first has the higher score, "
+    "equal scores counting half; the mean over sampled lists that have both. 0.5 is not at "
+    "all. A model that takes no groups can still give them away.",
     "Sampled lists, full catalogue": "Sampled: a user's held-out items among items drawn from "
     "those the user never rated. Full: among all of them. The two can rank methods "
     "differently.",

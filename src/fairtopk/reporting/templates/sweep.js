@@ -1,7 +1,10 @@
 const state = { view: 0, gap: "", form: "", loss: 5, hidden: new Set() };
 const view = () => data.views[state.view];
-const metric = () => state.gap + state.form;
-const gapTitle = () => `${data.gaps[state.gap]} gap${state.form ? ", squared" : ""}`;
+// RSP and REO are one value of all lists: they have no square.
+const hasSquare = () => view().points.some((p) => Object.keys(p.values).some((name) => name.startsWith(`${state.gap}_mse@`)));
+const form = () => (hasSquare() ? state.form : "");
+const metric = () => state.gap + form();
+const gapTitle = () => `${data.gaps[state.gap]} gap${form() ? ", squared" : ""}`;
 const value = (point, name) => (point.values[name] ? point.values[name][0] : null);
 const known = (point, names) => names.every((name) => value(point, name) !== null);
 const curves = () => [...new Set(view().points.map((point) => point.curve))];
@@ -220,6 +223,7 @@ function drawTraining() {
 }
 
 function drawAll() {
+  byId("form").disabled = !hasSquare();
   drawTradeOffs();
   showTables();
   drawRankings();
