@@ -135,6 +135,22 @@ def test_padding_and_other_lists_change_nothing(method: str) -> None:
 
 
 @every_method
+def test_a_list_shorter_than_k_is_refused_or_marked(method: str) -> None:
+    scores, groups = torch.tensor([[3.0, 2.0, 1.0]] * 2), torch.tensor([[0, 1, 0]] * 2)
+    mask = torch.tensor([[True, True, True], [True, True, False]])
+    given_options = OPTIONS.get(method, {})
+    sentence = (
+        rf"^{method}: list 1 has 2 items where k asks for 3; lower k, or pass "
+        rf"infeasible='mark' \(1 of 2 lists are like this\)$"
+    )
+    with pytest.raises(InputError, match=sentence):
+        ft.rerank(scores, groups, method=method, k=3, mask=mask, **given_options)
+    marked = reranked(method, scores, groups, k=3, mask=mask)
+    assert marked.met.tolist() == [True, False]
+    assert ft.rerank(scores, groups, method=method, mask=mask, **given_options).met.all()
+
+
+@every_method
 def test_arrays_lists_and_tensors_give_the_same(method: str) -> None:
     expected = reranked(method, torch.tensor(SCORES), torch.tensor(GROUPS))
     mask = np.ones((2, 3), bool)

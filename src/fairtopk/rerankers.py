@@ -1,7 +1,7 @@
 """The re-rankers by name, with everything that enters them checked."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -105,7 +105,8 @@ def rerank(
         scores: Model scores, ``[Q, L]``.
         groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark group 0.
         method: One of the above.
-        k: Length of the top; left out, or longer than a list, it is the whole list.
+        k: Length of the top; left out, it is the whole list. A list that is shorter cannot have
+            what is asked for.
         mask: False on padding, ``[Q, L]``; left out, there is none.
         relevance: What `exposure-lp` maximises, from 0, ``[Q, L]``; left out, the scores.
         infeasible: What to do about a list that cannot have what is asked for: "raise" an
@@ -124,10 +125,10 @@ def rerank(
     checked_choice("method", method, RERANKERS)
     if infeasible not in ("raise", "mark"):
         raise InputError(f"infeasible must be raise or mark, got {infeasible!r}")
-    settings = _checked_settings(method, options)
-    lists, device = _candidates(scores, groups, mask, relevance, method)
-    length = lists.scores.shape[1] if k is None else checked_ks([k])[0]
-    outcome = RERANKERS[method].run(lists, length, settings)
+    settings = checked_settings(method, options)
+    lists, device = checked_candidates(scores, groups, mask, relevance, method)
+    length = None if k is None else checked_ks([k])[0]
+    outcome = reordered_by(method, lists, length, settings)
     if infeasible == "raise" and not outcome.met.all():
         query = int((~outcome.met).nonzero()[0])
         raise InputError(
@@ -144,10 +145,26 @@ def rerank(
     )
 
 
-def _candidates(
+def reordered_by(method: str, lists: Candidates, k: int | None, settings: Settings) -> Outcome:
+    """Return what a method makes of lists; those with fewer than `k` items are not met."""
+    length = lists.scores.shape[1] if k is None else k
+    outcome = RERANKERS[method].run(lists, length, settings)
+    if k is None:
+        return outcome
+    n_items = lists.mask.sum(-1)
+
+    def why(query: int) -> str:
+        if n_items[query] < k:
+            return f"has {n_items[query]} items where k asks for {k}; lower k"
+        return outcome.why(query)
+
+    return outcome._replace(met=outcome.met & (n_items >= k), why=why)
+
+
+def checked_candidates(
     scores: Values, groups: Values, mask: Values | None, relevance: Values | None, method: str
 ) -> tuple[Candidates, torch.device]:
-    """Return the lists on the CPU, and the device that they came from."""
+    """Return the lists on the CPU, numbered from 0, and the device that they came from."""
     given, valid = checked_scores(scores, mask)
     group = checked_groups(groups, given, valid).group
     worth = given
@@ -155,10 +172,13 @@ def _candidates(
         if method != "exposure-lp":
             raise InputError(f"{method} takes no relevance; it is for exposure-lp")
         worth = checked_relevance(relevance, given, valid)
-    return Candidates(given.cpu(), valid.cpu(), group.cpu(), worth.cpu()), given.device
+    query = torch.arange(len(given))
+    lists = Candidates(given.cpu(), valid.cpu(), group.cpu(), worth.cpu(), query)
+    return lists, given.device
 
 
-def _checked_settings(method: str, options: dict[str, Any]) -> Settings:
+def checked_settings(method: str, options: Mapping[str, Any]) -> Settings:
+    """Return the settings that options spell out, refusing the first that is wrong."""
     kind = RERANKERS[method].settings
     try:
         return kind.model_validate(options)

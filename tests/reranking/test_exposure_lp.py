@@ -71,7 +71,7 @@ def problems(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int, float, str]:
     relevance = draw(st.lists(st.integers(1, 20), min_size=n, max_size=n))
     groups = draw(st.lists(st.integers(-1, 2), min_size=n, max_size=n))
     slack = draw(st.sampled_from([0.0, 0.0, 0.05]))
-    notion, k = draw(st.sampled_from(NOTIONS)), draw(st.integers(1, n + 1))
+    notion, k = draw(st.sampled_from(NOTIONS)), draw(st.integers(1, n))
     return np.array(relevance) / 10, np.array(groups), k, slack, notion
 
 
@@ -178,7 +178,7 @@ def test_padding_stays_behind_and_a_list_may_be_short_or_empty() -> None:
     scores = torch.tensor([[9.0, 1.0, 3.0, 9.0, 2.0], [0.0] * 5, [5.0, 0, 0, 0, 0]])
     mask = torch.tensor([[False, True, True, False, True], [False] * 5, [True] + [False] * 4])
     groups = torch.tensor([[0, 0, 1, 0, 1]] * 3)
-    result = ft.rerank(scores, groups, method="exposure-lp", k=10, mask=mask)
+    result = ft.rerank(scores, groups, method="exposure-lp", mask=mask)
     assert result.met.all()
     matrix = result.policies[0].matrix()
     assert matrix[[0, 3], 3:].sum() == 2
@@ -215,5 +215,6 @@ def test_without_scipy_one_sentence_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(InputError, match=r"^exposure-lp needs scipy; install it with"):
-        solve(RELEVANCE, GROUPS)
+    with pytest.raises(InputError, match=r"^exposure-lp of three groups or more needs scipy; "):
+        solve(RELEVANCE, np.array([0, 0, 1, 1, 2, 2]))
+    assert solve(RELEVANCE, GROUPS).met.all()

@@ -87,7 +87,8 @@ def test_lists_pass_the_table_of_their_own_length() -> None:
     length = torch.randint(30, 61, (200,), generator=generator)
     mask = torch.arange(60) < length[:, None]
     before = ft.rerank(scores, groups, method="group-bonus", bonus=0.0, mask=mask)
-    fair = ft.rerank(scores, groups, method="fa-ir", p=0.3, k=50, mask=mask)
+    fair = ft.rerank(scores, groups, method="fa-ir", p=0.3, k=50, mask=mask, infeasible="mark")
+    assert torch.equal(fair.met, length >= 50)
     passed = []
     for order in (before.slot, fair.slot):
         counts = (groups.gather(-1, order) == 0).cumsum(-1)

@@ -7,14 +7,7 @@ the groups get differs by no more than the slack. What a group gets is, for
 * parity: the mean exposure of its items, (P v)_i;
 * treatment: that, over the mean relevance of the group;
 * impact: the mean of u_i (P v)_i, over the mean relevance of the group.
-
-P is a mixture of rankings (Birkhoff and von Neumann), and few of them matter. So instead of n^2
-probabilities the program has the weight of each ranking found so far. The dual prices of its
-solution say what an item's exposure is worth; sorting by that gives the ranking that improves
-the solution most. When none does, the mixture is the optimum over all P.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,31 +16,12 @@ from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.functional.ranking import order
+from fairtopk.kernels.draws import draws
 from fairtopk.reranking.lists import Candidates, Outcome, Policy
+from fairtopk.reranking.mixtures import Floats, Mixture, Program, best_mixture
 from fairtopk.reranking.settings import ExposureProgram
-from fairtopk.reranking.solvers import scipy_solver
 
-TOLERANCE = 1e-9
-SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-
-Floats = NDArray[np.float64]
-Mixture = tuple[NDArray[np.int64], Floats]  # rankings ``[R, n]``, and their weights
-
-
-class Program(NamedTuple):
-    """The linear program of one list of n items.
-
-    Attributes:
-        utility: What exposure of each item is worth, ``[n]``.
-        rates: What exposure of each item gives to each group, ``[G, n]``.
-        discount: Exposure at the places of the top K, ``[K]``.
-        slack: By how much two groups may differ.
-    """
-
-    utility: Floats
-    rates: Floats
-    discount: Floats
-    slack: float
+RANKING = 2**36  # first key of the streams that choose a ranking
 
 
 def exposure_lp(lists: Candidates, k: int, settings: ExposureProgram) -> Outcome:
@@ -63,19 +37,18 @@ def exposure_lp(lists: Candidates, k: int, settings: ExposureProgram) -> Outcome
             f"{lists.relevance[query, slot]:g} in list {query}, slot {slot}; pass relevance "
             f"if scores are none"
         )
-    linprog = scipy_solver("linprog", purpose="exposure-lp")
     slots = order(lists.scores, lists.mask)
-    draws = torch.from_numpy(np.random.default_rng(settings.seed).random(len(slots)))
+    chance = torch.from_numpy(draws(settings.seed, RANKING, lists.query.numpy()))
     drawn, policies = torch.empty_like(slots), []
     met = torch.ones(len(slots), dtype=torch.bool)
     for query, slot in enumerate(slots):
         items = slot[: int(lists.mask[query].sum())]
         merit = lists.relevance[query, items].double().numpy()
         program = _program(merit, lists.group[query, items].numpy(), k, settings)
-        mixture = None if program is None else best_mixture(program, linprog)
+        mixture = None if program is None else best_mixture(program)
         met[query] = mixture is not None
         policy = _policy(slot, mixture or (np.arange(len(items))[None], np.ones(1)), k)
-        ranking = (policy.probability.cumsum(0)[:-1] <= draws[query]).sum()
+        ranking = (policy.probability.cumsum(0)[:-1] <= chance[query]).sum()
         drawn[query] = policy.slot[ranking]
         policies.append(policy)
 
@@ -86,58 +59,6 @@ def exposure_lp(lists: Candidates, k: int, settings: ExposureProgram) -> Outcome
         )
 
     return Outcome(drawn, met, why, tuple(policies))
-
-
-def best_mixture(program: Program, linprog: Any) -> Mixture | None:
-    """Return the rankings, and their weights, of a solution; None if there is none."""
-    rankings = [_sorted_by(price) for price in (program.utility, *program.rates)]
-    if len(program.rates) < 2:
-        return rankings[0][None], np.ones(1)
-    lowest = _improve(rankings, program, linprog, allowed=None)
-    if lowest.x[-1] > TOLERANCE:
-        return None
-    solved = _improve(rankings, program, linprog, allowed=lowest.x[-1])
-    weights = solved.x[:-2]
-    used = weights > TOLERANCE
-    kept: Floats = weights[used] / weights[used].sum()
-    return np.stack(rankings[: len(weights)])[used], kept
-
-
-def _improve(
-    rankings: list[NDArray[np.int64]], program: Program, linprog: Any, *, allowed: float | None
-) -> Any:
-    """Return the solver's result once no further ranking improves it; adds those that do.
-
-    The unknowns are the rankings' weights, what each group gets at least, and by how much
-    groups may differ beyond the slack. Without an `allowed` value of the last, it is what is
-    minimised; else the utility is maximised.
-    """
-    utility = np.zeros_like(program.utility) if allowed is None else program.utility
-    n_groups = len(program.rates)
-    bounds_beyond = (0.0, allowed)
-    limits = np.repeat([program.slack, 0.0], n_groups)
-    ones = np.ones((n_groups, 1))
-    while True:
-        exposure = np.stack([_exposure(ranking, program) for ranking in rankings])
-        gets = program.rates @ exposure.T
-        solved = linprog(
-            np.concatenate([-exposure @ utility, [0.0, float(allowed is None)]]),
-            A_ub=np.block([[gets, -ones, -ones], [-gets, ones, -ones]]),
-            b_ub=limits,
-            A_eq=np.append(np.ones(len(rankings)), [0.0, 0.0])[None],
-            b_eq=[1.0],
-            bounds=[(0.0, None)] * len(rankings) + [(None, None), bounds_beyond],
-            options=SOLVER,
-        )
-        if not solved.success:
-            raise RuntimeError(f"the solver gave up on an exposure program: {solved.message}")
-        upper, lower = np.split(solved.ineqlin.marginals, 2)
-        price = utility + (upper - lower) @ program.rates
-        ranking = _sorted_by(price)
-        gain = price @ _exposure(ranking, program) + solved.eqlin.marginals[0]
-        if gain <= TOLERANCE or (allowed is None and solved.x[-1] <= TOLERANCE):
-            return solved
-        rankings.append(ranking)
 
 
 def _program(
@@ -163,17 +84,6 @@ def _program(
     # In units of the list's mean relevance: the solver's tolerances are absolute.
     unit = relevance.mean()
     return Program(utility, rates * unit / merit[:, None], discount, settings.slack * unit)
-
-
-def _sorted_by(price: Floats) -> NDArray[np.int64]:
-    return (-price).argsort(kind="stable")
-
-
-def _exposure(ranking: NDArray[np.int64], program: Program) -> Floats:
-    """Return the exposure of each item in a ranking, ``[n]``."""
-    exposure = np.zeros(len(ranking))
-    exposure[ranking[: len(program.discount)]] = program.discount
-    return exposure
 
 
 def _policy(slot: Tensor, mixture: Mixture, k: int) -> Policy:

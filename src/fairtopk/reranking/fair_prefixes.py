@@ -84,7 +84,7 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
     def why(query: int) -> str:
         needed = counts[row[query]].max()
         return (
-            f"has {n_protected[query]} items of group {settings.group} where its top "
+            f"has {n_protected[query]} items of {lists.called(settings.group)} where its top "
             f"{min(k, int(n_items[query]))} needs {needed}; lower p, alpha or k"
         )
 

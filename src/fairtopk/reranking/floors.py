@@ -52,8 +52,8 @@ def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Ou
             needed = floor_of(length, shares[query, group])
             if size < needed:
                 return (
-                    f"has {size} items of group {group} where its top {length} needs {needed}; "
-                    f"lower its target or k"
+                    f"has {size} items of {lists.called(group)} where its top {length} needs "
+                    f"{needed}; lower its target or k"
                 )
         return f"has a prefix where {method} missed a floor; use det-const-sort"
 

@@ -23,12 +23,20 @@ class Candidates(NamedTuple):
         mask: False on padding.
         group: int16 from 0, -1 where unknown and on padding.
         relevance: What it is worth to expose an item; finite where the mask is True.
+        query: Number of each list, ``[Q]``: what is drawn at random for it hangs on that.
+        names: What the groups are called, by number; empty if they have numbers only.
     """
 
     scores: Tensor
     mask: Tensor
     group: Tensor
     relevance: Tensor
+    query: Tensor
+    names: tuple[str, ...] = ()
+
+    def called(self, group: int) -> str:
+        """Return what a group is called in a sentence."""
+        return repr(self.names[group]) if self.names else f"group {group}"
 
 
 class Places(NamedTuple):
@@ -128,8 +136,9 @@ def dealt(lists: Candidates, slot: Tensor) -> tuple[Tensor, Tensor]:
         rank[rows] = torch.empty_like(slot[rows]).scatter_(
             -1, slot[rows], ranks.expand_as(slot[rows])
         )
-        falling = ranked(lists.scores[rows], lists.mask[rows]).scores
-        due = _strictly_falling(falling).gather(-1, rank[rows] - 1)
+        held = lists.scores[rows].masked_fill(~lists.mask[rows], -torch.inf)
+        rising = torch.from_numpy(np.sort(held.numpy(), axis=-1))
+        due = _strictly_falling(rising.flip(-1)).gather(-1, rank[rows] - 1)
         scores[rows] = torch.where(lists.mask[rows], due, lists.scores[rows])
 
     _by_blocks(work, lists.mask)

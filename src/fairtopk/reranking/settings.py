@@ -8,7 +8,6 @@ from pydantic import (
     BeforeValidator,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     model_validator,
 )
 
@@ -69,7 +68,7 @@ class ExposureProgram(Settings):
 
     notion: Literal["parity", "treatment", "impact"] = "parity"
     slack: NonNegativeFloat = 0.0  # by which two groups may differ
-    seed: NonNegativeInt = 0  # of the draw of one ranking per list
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of the draw of one ranking per list
 
 
 class GroupBonus(Settings):

@@ -1,0 +1,83 @@
+"""What `fairtopk rerank` prints."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fairtopk.experiments.console import console, table
+from fairtopk.experiments.train_commands import SHOWN
+
+if TYPE_CHECKING:
+    from fairtopk.experiments.rerank_requests import Unmet
+    from fairtopk.metrics.floor import Floor
+    from fairtopk.metrics.inputs import Values
+    from fairtopk.metrics.intervals import Mean
+
+
+def show_change(
+    title: str,
+    before: Mapping[str, "Values"],
+    after: Mapping[str, "Values"],
+    floors: Mapping[str, "Floor"],
+    ks: Sequence[int],
+) -> None:
+    """Print means over lists before and after, and of their difference.
+
+    Args:
+        title: Of the table.
+        before: Metrics of the old order by name, one value per list, ``[Q]``.
+        after: The same of the new order.
+        floors: What chance leaves of its gaps, by name.
+        ks: Where the metrics are cut.
+    """
+    from fairtopk.metrics.intervals import means_with_intervals
+
+    shown = table(
+        f"{title} (mean, half of a 95 % interval over lists)",
+        *("", "K", "before", "after", "change"),
+    )
+    names = [f"{name}@{k}" for k in ks for name in SHOWN if f"{name}@{k}" in before]
+    sides = {"before": before, "after": after}
+    columns = {(side, name): sides[side][name] for side in sides for name in names}
+    columns |= {("change", name): after[name] - before[name] for name in names}
+    means = means_with_intervals({" ".join(key): values for key, values in columns.items()})
+    for k in ks:
+        for name, words in SHOWN.items():
+            key = f"{name}@{k}"
+            if key in floors:
+                shown.add_row(words, str(k), "", f"{floors[key].value:.3g}", "")
+            elif key in before:
+                cells = (_cell(means[f"{side} {key}"]) for side in (*sides, "change"))
+                shown.add_row(words, str(k), *cells)
+        shown.add_section()
+    console.print(shown)
+    undefined = max(mean.undefined for mean in means.values())
+    if undefined:
+        say(f"left out where undefined: up to {undefined:,} lists")
+
+
+def say_unmet(unmet: "Unmet", first: str) -> None:
+    """Tell how many lists are marked, and why the first is."""
+    say(
+        f"marked: {unmet.count:,} of {unmet.total:,} lists have not what was asked for; {first}"
+    )
+
+
+def say_conditions(method: str) -> None:
+    """Tell what must be there when a re-ranker serves."""
+    from fairtopk.experiments.rerank_requests import NEEDS_LABELS
+
+    say(f"{method} {NEEDS_LABELS}: they decide the order of every list")
+    if method == "exposure-lp":
+        say("each list is one draw of a random ranking; its groups get the same on average")
+
+
+def say(line: str) -> None:
+    """Print a line as it is."""
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _cell(found: "Mean") -> str:
+    if not found.n:
+        return "undefined"
+    low, high = found.ci95
+    return f"{found.mean:.3g} ±{(high - low) / 2:.1g}"

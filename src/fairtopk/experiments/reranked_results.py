@@ -1,0 +1,58 @@
+"""Re-ranked results beside those of the runs that they were made of, for a report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fairtopk.errors import InputError
+from fairtopk.experiments.rerank_requests import NEEDS_LABELS
+from fairtopk.experiments.reranked import PREFIX
+from fairtopk.experiments.result import per_query_path, read_result
+from fairtopk.reporting.results import Result, Sweep
+
+WEIGHTS = {"group-bonus": "bonus"}  # the option that is swept; of others it is K
+
+
+def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
+    """Return what was found in a folder, and what `fairtopk rerank` left in its runs.
+
+    They are methods of their own, named by both parts and marked as needing labels.
+    """
+    found, missing = [], []
+    by_run = {result.run.name: result for result in sweep.results}
+    for name, own in by_run.items():
+        out = folder / name if (folder / name).is_dir() else folder
+        for path in sorted(out.glob(f"{PREFIX}*.json")):
+            try:
+                told = read_result(path)
+                if told.get("finished") is False:
+                    missing.append(f"{name}: {path.name} is of the unfinished run: left out.")
+                else:
+                    found.append(_result(own, path, told))
+            except (InputError, KeyError, OSError):
+                missing.append(f"{name}: {path.name} cannot be read: it is left out.")
+    return replace(sweep, results=[*sweep.results, *found], missing=[*sweep.missing, *missing])
+
+
+def _result(own: Result, path: Path, told: dict[str, Any]) -> Result:
+    record = told["reranked"]
+    settings = {f"rerank.{key}": value for key, value in record["settings"].items()}
+    settings["rerank.k"] = record["k"]
+    swept = WEIGHTS.get(record["method"], "k")
+    weight = (swept, float(settings.pop(f"rerank.{swept}")))
+    # What was the weight of the penalty is a setting like others now.
+    trained = {f"method.{name}": value for name, value in filter(None, [own.run.weight])}
+    run = replace(
+        own.run,
+        name=f"{own.run.name}, {path.stem}",
+        method=f"{told['method']} ({NEEDS_LABELS})",
+        settings={**own.run.settings, **trained, **settings},
+        weight=weight,
+        log=[],
+        config=f"{own.run.config}\n# re-ranked: {json.dumps(record)}\n",
+    )
+    lists = own.lists | {key: told[key] for key in ("part", "protocol", "unrated")}
+    kept = per_query_path(path)
+    spread = (told.get("score_spread") or {}).get("mean")
+    return Result(run, lists, told["metrics"], (kept,) if kept.exists() else (), spread)
