@@ -47,7 +47,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.ready-test: $(VENV)/.ready
-	@$(PIP) -e '.[test]'
+	@$(PIP) -e '.[test,export,lightgbm]'
 	@touch $@
 
 $(VENV)/.ready-docs: $(VENV)/.ready

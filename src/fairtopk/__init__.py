@@ -18,16 +18,20 @@ if TYPE_CHECKING:
     from fairtopk.data.interactions import Interactions
     from fairtopk.data.load import load
     from fairtopk.data.synthetic import SyntheticShape, make_synthetic
+    from fairtopk.data.synthetic_documents import Documents, make_documents
     from fairtopk.errors import InputError
     from fairtopk.experiments.comparing import compare
     from fairtopk.experiments.report import report
     from fairtopk.feature_lists import split_queries
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
+    from fairtopk.rankers.fair_ranker import FairRanker
     from fairtopk.rerankers import rerank
 
 _HOMES = {
     "Audit": "fairtopk.auditing.audit",
     "Batch": "fairtopk.batches",
+    "Documents": "fairtopk.data.synthetic_documents",
+    "FairRanker": "fairtopk.rankers.fair_ranker",
     "Features": "fairtopk.data.features",
     "GroupRule": "fairtopk.data.groups",
     "Groups": "fairtopk.data.groups",
@@ -42,6 +46,7 @@ _HOMES = {
     "groups_from": "fairtopk.data.groups",
     "load": "fairtopk.data.load",
     "load_split": "fairtopk.lists",
+    "make_documents": "fairtopk.data.synthetic_documents",
     "make_synthetic": "fairtopk.data.synthetic",
     "report": "fairtopk.experiments.report",
     "rerank": "fairtopk.rerankers",
@@ -54,6 +59,8 @@ _HOMES = {
 __all__ = [
     "Audit",
     "Batch",
+    "Documents",
+    "FairRanker",
     "Features",
     "GroupRule",
     "Groups",
@@ -69,6 +76,7 @@ __all__ = [
     "load",
     "load_split",
     "losses",
+    "make_documents",
     "make_synthetic",
     "metrics",
     "report",

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairtopk.batches import Batch, ListSampler
+from fairtopk.batches import Batch, Sampler
 from fairtopk.errors import InputError
+from fairtopk.estimators.dpr import Dpr
 from fairtopk.estimators.objective import Objective
 from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.optimizers.lazy import LazyOptimizer, Reads
@@ -35,6 +36,14 @@ class ReadsRows(Protocol):
         """Return tables, and the rows of each that `forward` reads."""
 
 
+@runtime_checkable
+class HasMoments(Protocol):
+    """A scorer that knows the moments of all scores of a user without forming them."""
+
+    def moments(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of the scores of all items, ``[Q]`` each."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """A stretch of training with one objective.
@@ -50,8 +59,8 @@ class Phase:
     """
 
     name: str
-    sampler: ListSampler
-    objective: Objective
+    sampler: Sampler
+    objective: Objective | Dpr
     optimizer: torch.optim.Optimizer
     epochs: int
     rate: Callable[[int], float]
@@ -78,7 +87,10 @@ class Progress:
 
 
 def train_step(
-    scorer: nn.Module, objective: Objective, optimizer: torch.optim.Optimizer, batch: Batch
+    scorer: nn.Module,
+    objective: Objective | Dpr,
+    optimizer: torch.optim.Optimizer,
+    batch: Batch,
 ) -> float:
     """Take one pass of Algorithm 1's loop; return the objective on this batch.
 
@@ -89,15 +101,28 @@ def train_step(
             optimizer.catch_up(scorer.rows_read(batch))
         else:
             optimizer.settle()
-    scores: Tensor = scorer(batch)
-    estimate = objective(scores.detach(), batch)
-    value = float(estimate.value)
-    if not math.isfinite(value) or not bool(estimate.grad.isfinite().all()):
+    read = what_is_read(scorer, objective, batch)
+    scores, *moments = (one.detach() for one in read)
+    estimate, *grads = objective(scores, batch, *moments)
+    value = float(estimate)
+    if not math.isfinite(value) or not all(bool(grad.isfinite().all()) for grad in grads):
         return math.nan
     optimizer.zero_grad()
-    scores.backward(estimate.grad)  # type: ignore[no-untyped-call]
+    torch.autograd.backward(read, grads)
     optimizer.step()
     return value
+
+
+def what_is_read(scorer: nn.Module, objective: Objective | Dpr, batch: Batch) -> list[Tensor]:
+    """Return what an objective is a function of, each with its graph.
+
+    That is scores, and moments where it has a use for them and the scorer knows them. Moments
+    read all items; as their gradient is that of all items too, none of them is ever behind.
+    """
+    read: list[Tensor] = [scorer(batch)]
+    if getattr(objective, "reads_moments", False) and isinstance(scorer, HasMoments):
+        read += scorer.moments(batch.query)
+    return read
 
 
 def threads_of(scorer: nn.Module) -> AbstractContextManager[None]:
@@ -173,7 +198,7 @@ class Trainer:
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first = progress.step
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
-            torch.manual_seed(key_of(self.seed, epoch, progress.step))  # for dropout
+            _seed_dropout(key_of(self.seed, epoch, progress.step))
             with threads_of(self.scorer):
                 value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
             if math.isnan(value):
@@ -279,6 +304,15 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         for name, value in tensors.items()
         if name.startswith(start)
     }
+
+
+def _seed_dropout(key: int) -> None:
+    # The usual call seeds devices that may come, keeping a stack trace for each of them, which
+    # takes as long as a small step.
+    seed = (
+        torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
+    )
+    seed(key)
 
 
 def key_of(*parts: int) -> int:

@@ -106,7 +106,9 @@ def test_weighted_lists_rank_by_weighted_means(seed: int) -> None:
     )
     leaf = scores.clone().requires_grad_()
     exact = penalty(leaf, batch, c=20.0)
-    (grad,) = torch.autograd.grad(exact, leaf, allow_unused=True, materialize_grads=True)
+    if exact.requires_grad:  # some list has two groups
+        exact.backward()
+    grad = torch.zeros_like(scores) if leaf.grad is None else leaf.grad
     torch.testing.assert_close(found.value, exact.detach(), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(found.grad, grad, rtol=1e-10, atol=1e-12)
 

@@ -109,8 +109,8 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ),
         (
             "method.name=magic",
-            "method.name must be 'song', 'k-song', 'listnet', 'deltr', 'ng-de', 'so-red' or "
-            "'kso-red', got 'magic'",
+            "method.name must be 'song', 'k-song', 'listnet', 'deltr', 'ng-de', 'so-red', "
+            "'kso-red', 'dpr-rsp', 'dpr-reo' or 'robust', got 'magic'",
         ),
         ("method.k=0", "method.k must be greater than 0, got 0"),
         ("method.k=[]", "method.k must not be empty, got []"),
@@ -120,6 +120,15 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ("method.c=inf", "method.c must be a finite number, got inf"),
         ("method.gamma_u=1.5", "method.gamma_u must be less than or equal to 1, got 1.5"),
         ("method=3", "method must be a table, got 3"),
+        (
+            "method.name=robust",
+            "method: robust needs the share of the gap that it takes away: c, from 0 to 1, got "
+            "100000.0",
+        ),
+        (
+            "method.robust={ mu = 0 }",
+            "method.robust.mu must be greater than or equal to 0.1, got 0",
+        ),
         (
             "data.groups={ col = 'x' }",
             "data.groups: groups has no key 'col': its keys are column, contains, equals, "
@@ -181,8 +190,21 @@ def test_every_example_is_a_config() -> None:
     names = {path.stem: load_config(path) for path in examples}
     assert all(isinstance(config, Config) for config in names.values())
     assert {config.method.name for config in names.values()} == {
-        "song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red",
+        "song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red", "dpr-rsp",
+        "dpr-reo", "robust",
     }  # fmt: skip
+
+
+def test_robust_takes_the_whole_gap_away_unless_told_and_ranks_no_catalogue() -> None:
+    assert check_config({"method": {"name": "robust"}}, "here").method.c == 1
+    assert check_config({"method": {"name": "robust", "c": 0.3}}, "here").method.c == 0.3
+    for method, sentence in (
+        ({"c_relative": 0.5}, "method: robust needs the share of the gap .*, got None"),
+        ({}, "here: robust ranks a list as a whole, and the catalogue is too long for that"),
+    ):
+        values = {"method": {"name": "robust", **method}, "evaluation": {"protocol": "full"}}
+        with pytest.raises(ft.InputError, match=sentence):
+            check_config(values, "here")
 
 
 def test_a_run_is_measured_at_the_k_it_was_trained_for() -> None:

@@ -58,6 +58,10 @@ def same(first: Path, second: Path) -> bool:
     return metrics[0] == metrics[1] and all(torch.equal(ours[n], theirs[n]) for n in ours)
 
 
+def is_of_all_users(name: str) -> bool:
+    return "_floor@" in name or name.startswith(("rsp@", "reo@"))
+
+
 def test_a_run_folder_holds_what_was_run_and_what_came_out(
     lists: Lists, tmp_path: Path
 ) -> None:
@@ -84,7 +88,7 @@ def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> No
     kept = load_tensors(tmp_path / "run" / "per_query.safetensors")
     users = kept.tensors.pop("user")
     assert users.tolist() == lists.test.user.tolist()
-    per_user = [name for name in result["metrics"] if "_floor@" not in name]
+    per_user = [name for name in result["metrics"] if not is_of_all_users(name)]
     assert list(kept.tensors) == sorted(per_user)
     for name, values in kept.tensors.items():
         assert (values.dtype, values.shape) == (torch.float32, users.shape)
@@ -97,7 +101,8 @@ def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> No
         "metrics": per_user,
     }  # fmt: skip
     full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
-    assert set(full.queries.tensors) == {*full.result["metrics"], "user"}
+    per_user = {name for name in full.result["metrics"] if not is_of_all_users(name)}
+    assert set(full.queries.tensors) == {*per_user, "user"}
     assert full.queries.about["part"] == "validation"
     assert full.queries.about["unrated"] is full.queries.about["seed"] is None
 
@@ -235,6 +240,18 @@ def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) 
     full = evaluate_run(tmp_path / "run", changes, part="validation").result
     assert (full["protocol"], full["part"]) == ("full", "validation")
     assert full["metrics"]["ndcg@5"]["mean"] < result["metrics"]["ndcg@10"]["mean"]
+    assert full["score_spread"]["mean"] > 0
+    for found, k in ((again, 10), (full, 5)):
+        metrics = found["metrics"]
+        for gap in ("exposure_gap", "rank_exposure_gap", "representation_gap"):
+            low, high = metrics[f"{gap}_floor@{k}"]["ci95"]
+            assert 0 < low <= metrics[f"{gap}_floor@{k}"]["mean"] <= high
+        for name in ("rsp", "reo"):
+            cell = metrics[f"{name}@{k}"]
+            a, b = cell["by_group"].values()
+            assert list(cell["by_group"]) == list(lists.data.group_names)
+            assert cell["mean"] == pytest.approx(abs(a - b) / (a + b))
+            assert cell["ci95"][0] < cell["ci95"][1]
     with pytest.raises(ft.InputError, match=r"evaluation\.protocol"):
         evaluate_run(tmp_path / "run", {"protocol": "nonsense"})
     with pytest.raises(ft.InputError, match="holds no run"):

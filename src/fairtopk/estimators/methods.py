@@ -33,3 +33,31 @@ METHODS: dict[str, Method] = {
     "so-red": Method("ndcg", selects=True, fairness="list", gamma_u=0.2, averages=True),
     "kso-red": Method("ndcg", selects=True, fairness="top", averages=True),
 }
+
+
+@dataclass(frozen=True)
+class Adversarial:
+    """A method whose fairness part is an adversary that guesses groups from scores.
+
+    Attributes:
+        hears: Whose scores the adversary is given: of relevant items, for equal opportunity, or
+            of both items of each pair, for parity.
+        c: Weight of its loss unless set.
+    """
+
+    hears: Literal["relevant", "pairs"]
+    c: float
+
+
+ADVERSARIAL: dict[str, Adversarial] = {
+    "dpr-rsp": Adversarial("pairs", c=0.3),
+    "dpr-reo": Adversarial("relevant", c=1.0),
+}
+
+
+ROBUST = "robust"  # which is no objective of scores: see `fairtopk.robust`
+
+
+def is_fair(name: str) -> bool:
+    """Return whether a method has a fairness part, and so a weight C."""
+    return name in (*ADVERSARIAL, ROBUST) or METHODS[name].fairness != "none"

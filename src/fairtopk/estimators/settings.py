@@ -7,6 +7,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
+    PositiveInt,
     model_validator,
 )
 
@@ -61,6 +62,17 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     def ks(self) -> tuple[int, ...]:
         """Every K, rising."""
         return tuple(sorted(self.k)) if isinstance(self.k, tuple) else (self.k,)
+
+
+class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+    """What DPR-RSP and DPR-REO need to know beside the weight of their adversary."""
+
+    normal: NonNegativeFloat = 1.0  # weight of the divergence of scores from N(0, 1)
+    loss: Literal["cross-entropy", "squared"] = "cross-entropy"  # of the adversary's guesses
+    batches: PositiveInt = 5  # that the adversary learns from before each step of the model
+    samples: PositiveInt = 2_000  # scores in such a batch, and in what the model hears back
+    rate: PositiveFloat = 5e-3  # of the adversary
+    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (50, 50, 50, 50)
 
 
 # A preset is a row of values; what it leaves out keeps its default.

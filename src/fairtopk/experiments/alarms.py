@@ -28,7 +28,7 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
     found = []
     if settled and last["spread"] < COLLAPSE * usual["spread"]:
         found.append("the spread of scores has halved: part of the gap's fall is flattening")
-    if last["penalty_norm"] > last["ranking_norm"] > 0:
+    if last.get("penalty_norm", 0) > last["ranking_norm"] > 0:
         found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
     if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
         found.append("the signed gap has changed sides: the penalty overshoots")

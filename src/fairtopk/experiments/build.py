@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -14,22 +14,36 @@ from fairtopk.checkpoints import FORMAT
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import METHODS
+from fairtopk.estimators.dpr import Dpr
+from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
 from fairtopk.experiments.config import Config, DataConfig, MethodConfig, TrainingConfig
 from fairtopk.lists import Lists, split, split_random
 from fairtopk.optimizers.adam import LazyAdam
 from fairtopk.optimizers.momentum import LazyMomentum
+from fairtopk.robust.ranker import RobustRanker
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
 from fairtopk.training import Phase, key_of
 
 # What the random parts of a run are keyed by, beside its seed.
-START, RESTART = 1, 2
+START, RESTART, ADVERSARY = 1, 2, 3
 
 # Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
 LAZY_ROWS = 20_000
+
+
+class Counted(Protocol):
+    """Data whose users and items are numbered."""
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
 
 
 def build_lists(config: DataConfig, *, seed: int) -> Lists:
@@ -45,8 +59,15 @@ def build_lists(config: DataConfig, *, seed: int) -> Lists:
     return split(data, **sizes, min_ratings=config.min_ratings)
 
 
-def build_scorer(config: Config, data: Interactions) -> nn.Module:
+def build_scorer(config: Config, data: Counted) -> nn.Module:
     """Return the model of a config, at its random start."""
+    scorer, method = _scorer(config, data), config.method
+    if method.name != ROBUST:
+        return scorer
+    return RobustRanker(scorer, method.robust, share=method.c or 0.0, seed=config.seed)
+
+
+def _scorer(config: Config, data: Counted) -> nn.Module:
     model, rows = config.model, max(data.n_users, data.n_items)
     sparse = rows >= LAZY_ROWS
     generator = torch.Generator().manual_seed(key_of(config.seed, START))
@@ -77,17 +98,18 @@ def build_sampler(config: Config, method: MethodConfig, lists: Lists) -> ListSam
     sizes = training.lists.model_dump()
     if not is_penalised(method):
         sizes["per_group"] = 0
+    selects = method.name in METHODS and METHODS[method.name].selects
     return ListSampler(
         lists,
         ListSizes(**sizes),
         seed=config.seed,
-        ideal_k=max(method.ks) if METHODS[method.name].selects else None,
+        ideal_k=max(method.ks) if selects else None,
         corrected=training.corrected,
     )
 
 
 def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]:
-    """Return warm-up and fine-tuning."""
+    """Return warm-up and fine-tuning; of a robust ranker's scorer the warm-up alone."""
     training = config.training
     warmup = MethodConfig(name="listnet")
     of_warmup, of_method = (
@@ -103,15 +125,19 @@ def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]
             generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
             scorer.restart_last_layer(generator)  # type: ignore[operator]
 
+    first = Phase(
+        name="warm-up",
+        sampler=of_warmup,
+        objective=build_objective(warmup, of_warmup),
+        optimizer=_optimizer(training, scorer),
+        epochs=training.warmup_epochs,
+        rate=lambda epoch: training.warmup_rate,
+    )
+    if config.method.name == ROBUST:
+        _check_groups(config.method, of_method)
+        return [first]
     return [
-        Phase(
-            name="warm-up",
-            sampler=of_warmup,
-            objective=build_objective(warmup, of_warmup),
-            optimizer=_optimizer(training, scorer),
-            epochs=training.warmup_epochs,
-            rate=lambda epoch: training.warmup_rate,
-        ),
+        first,
         Phase(
             name="fine-tuning",
             sampler=of_method,
@@ -126,17 +152,29 @@ def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]
 
 def is_penalised(config: MethodConfig) -> bool:
     """Return whether a method penalises exposure with a weight above 0."""
-    fair = METHODS[config.name].fairness != "none"
+    fair = config.name in METHODS and METHODS[config.name].fairness != "none"
     return fair and bool(config.c or config.c_relative)
 
 
-def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective:
+def has_adversary(config: MethodConfig) -> bool:
+    """Return whether a method has an adversary with a weight above 0."""
+    return config.name in ADVERSARIAL and bool(config.c)
+
+
+def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective | Dpr:
     """Return the objective of a method for lists that `sampler` draws."""
-    method = METHODS[config.name]
-    if method.fairness != "none" and sampler.n_groups < 2:
-        raise InputError(
-            f"{config.name} needs items in at least two groups; give data.groups a rule"
+    _check_groups(config, sampler)
+    if config.name in ADVERSARIAL:
+        known = torch.from_numpy(sampler.group[sampler.group >= 0])
+        return Dpr(
+            ADVERSARIAL[config.name],
+            config.dpr,
+            c=config.c or 0.0,
+            member=torch.eye(sampler.n_groups),
+            count=torch.bincount(known, minlength=sampler.n_groups),
+            generator=torch.Generator().manual_seed(key_of(sampler.seed, ADVERSARY)),
         )
+    method = METHODS[config.name]
     return Objective(
         method,
         ObjectiveSettings(**config.model_dump(include=set(ObjectiveSettings.model_fields))),
@@ -144,6 +182,13 @@ def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective:
         n_pairs=len(sampler.train.item) if method.ranking == "ndcg" else 0,
         n_groups=sampler.n_groups,
     )
+
+
+def _check_groups(config: MethodConfig, sampler: ListSampler) -> None:
+    if is_fair(config.name) and sampler.n_groups < 2:
+        raise InputError(
+            f"{config.name} needs items in at least two groups; give data.groups a rule"
+        )
 
 
 def run_key(config: Config, lists: Lists) -> str:

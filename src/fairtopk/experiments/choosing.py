@@ -3,6 +3,8 @@
 Without a penalty (no fairness part, or C = 0) the epoch with the best NDCG is kept. With one,
 an epoch replaces the kept one if its NDCG is within the tolerance of the best so far, and
 either its gap is smaller or the kept one's NDCG no longer is. An undefined gap is the largest.
+With an adversary the last epoch is kept: a game has no best epoch, and in the first ones, where
+NDCG is high, the adversary has not been heard yet.
 """
 
 import math
@@ -35,3 +37,8 @@ def chooser(
         return bool(old[ndcg] < window or smaller)
 
     return prefers
+
+
+def latest(history: list[dict[str, Any]], chosen: int | None) -> bool:
+    """Return True: a history's last record replaces the chosen one."""
+    return True

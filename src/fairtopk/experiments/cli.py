@@ -10,7 +10,10 @@ import fairtopk
 from fairtopk.experiments.audit_commands import audit
 from fairtopk.experiments.console import console, run
 from fairtopk.experiments.data_commands import data_app
+from fairtopk.experiments.export_commands import export
+from fairtopk.experiments.recommend_commands import recommend
 from fairtopk.experiments.report_commands import report
+from fairtopk.experiments.rerank_commands import rerank
 from fairtopk.experiments.train_commands import evaluate, train
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
@@ -19,6 +22,9 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(report)
 app.command()(audit)
+app.command()(rerank)
+app.command()(recommend)
+app.command()(export)
 
 
 @app.callback(invoke_without_command=True)

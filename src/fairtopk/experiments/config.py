@@ -24,12 +24,16 @@ from pydantic import (
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import METHODS
-from fairtopk.estimators.settings import PRESETS, Ks, ObjectiveSettings
+from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
+from fairtopk.estimators.settings import PRESETS, DprSettings, Ks, ObjectiveSettings
 from fairtopk.experiments.faults import first_fault
+from fairtopk.robust.settings import RobustSettings
 
 # Two names of one weight: to set one is to replace the other.
 SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
+
+# Of methods whose weight means the same for all data; that of an exposure gap does not.
+USUAL_C = {ROBUST: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -92,20 +96,33 @@ class ModelConfig(Section):
 class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
     """Which method, and its hyper-parameters; a preset fills in those that are left out."""
 
-    name: Literal[tuple(METHODS)]  # type: ignore[valid-type]
+    name: Literal[(*METHODS, *ADVERSARIAL, ROBUST)]  # type: ignore[valid-type]
     preset: Literal[tuple(PRESETS)] = "default"  # type: ignore[valid-type]
+    dpr: DprSettings = DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
+    robust: RobustSettings = RobustSettings()  # c is the share of the gap that it takes away
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        return {**PRESETS.get(given.get("preset", "default"), {}), **given}
+        name, unweighed = str(given.get("name")), given.get("c_relative") is None
+        usual = {"c": USUAL_C[name]} if name in USUAL_C and unweighed else {}
+        return {**PRESETS.get(given.get("preset", "default"), {}), **usual, **given}
 
     @model_validator(mode="after")
     def _weighed(self) -> "MethodConfig":
+        if self.name in ADVERSARIAL and self.c is None:
+            raise ValueError(f"{self.name} takes the weight of its adversary as c")
+        if self.name in ADVERSARIAL and self.alpha != type(self).model_fields["alpha"].default:
+            raise ValueError(f"alpha of {self.name} is called c; this one is psi's sharpness")
+        if self.name == ROBUST and (self.c is None or self.c > 1):
+            raise ValueError(
+                f"robust needs the share of the gap that it takes away: c, from 0 to 1, got "
+                f"{self.c}"
+            )
         unweighed = self.c is None and self.c_relative is None
-        if unweighed and METHODS[self.name].fairness != "none":
+        if unweighed and is_fair(self.name):
             raise ValueError(f"{self.name} needs the weight of its penalty: c, or c_relative")
         return self
 
@@ -173,6 +190,15 @@ class Config(Section):
     method: MethodConfig
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _ranks_lists(self) -> "Config":
+        if self.method.name == ROBUST and self.evaluation.protocol == "full":
+            raise ValueError(
+                "robust ranks a list as a whole, and the catalogue is too long for that; set "
+                "evaluation.protocol to sampled"
+            )
+        return self
 
     @model_validator(mode="after")
     def _measured_where_trained(self) -> "Config":

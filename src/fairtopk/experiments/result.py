@@ -6,7 +6,9 @@ Data is named by name and checksum, never by path.
 import json
 import math
 import platform
+import shlex
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +19,8 @@ from torch import Tensor
 from fairtopk import __version__
 from fairtopk.checkpoints import Saved, save_tensors
 from fairtopk.data.files import write_text
-from fairtopk.estimators.methods import METHODS
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import ROBUST, is_fair
 from fairtopk.evaluation import Beside
 from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
@@ -34,7 +37,7 @@ class Measures(NamedTuple):
 
     Attributes:
         values: Every metric, one value per query, ``[Q]``.
-        beside: What belongs beside the gaps; None for lists of the whole catalogue.
+        beside: What belongs beside the gaps, if that was measured.
     """
 
     values: dict[str, Tensor]
@@ -44,31 +47,36 @@ class Measures(NamedTuple):
 def summary(config: Config, lists: Lists, found: Measures, *, part: str) -> dict[str, Any]:
     """Return what a metrics file says of what was measured."""
     method, beside = config.method, found.beside
-    fair = METHODS[method.name].fairness != "none"  # without a penalty C has no effect
+    fair = is_fair(method.name)  # without a penalty C has no effect
     return {
         "method": method.name,
         "preset": method.preset,
         "c": method.c if fair else None,
         "c_relative": method.c_relative if fair else None,
+        "needs_labels_when_serving": method.name == ROBUST,
         "k": list(method.ks),
         "seed": config.seed,
         "data": lists.data.name,
         "protocol": config.evaluation.protocol,
         "part": part,
         "split": lists.rule,
-        "metrics": _metrics(found),
+        "metrics": _metrics(found, lists.data.group_names),
         "score_spread": None if beside is None else _cell(mean_with_interval(beside.spread)),
     }
 
 
-def _metrics(found: Measures) -> dict[str, Any]:
-    """Return the mean of each metric with its interval, and chance floors with theirs."""
+def _metrics(found: Measures, group_names: Sequence[str]) -> dict[str, Any]:
+    """Return means, chance floors and ratios of all users together, with their intervals."""
     means = means_with_intervals(found.values, seed=0)
     cells = {name: _cell(mean) for name, mean in means.items()}
     for name, floor in (found.beside.floors if found.beside else {}).items():
         gap, margin = means[name.replace("_floor@", "@")], NORMAL_95 * floor.error
         interval = (floor.value - margin, floor.value + margin)
         cells[name] = _cell(gap._replace(mean=floor.value, ci95=interval))
+    for name, whole in (found.beside.overall if found.beside else {}).items():
+        by_group = dict(zip(group_names, whole.by_group, strict=False))
+        value = Mean(whole.value, whole.ci95, whole.n, whole.undefined)
+        cells[name] = _cell(value) | {"by_group": jsonable(by_group)}
     return cells
 
 
@@ -94,6 +102,29 @@ def write_result(path: Path, result: dict[str, Any], queries: Saved) -> None:
     """Write a metrics file, and before it the values of each query, to a file beside it."""
     save_tensors(per_query_path(path), *queries)
     write_text(path, json.dumps(result, indent=2) + "\n")
+
+
+def read_result(path: Path) -> dict[str, Any]:
+    """Return what a metrics file holds, refusing what is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        cells = {name: cell["mean"] for name, cell in found["metrics"].items()}
+        measured = any(name.startswith("ndcg@") for name in cells)
+        known = measured and {"data", "part", "protocol"} <= set(found)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        known = False
+    if not known:
+        raise InputError(
+            f"{path} is not a metrics file, or damaged; fairtopk train and evaluate write one"
+        )
+    whole: dict[str, Any] = found
+    return whole
+
+
+def resume_command(out: Path) -> str:
+    """Return the command that goes on with a run that was stopped."""
+    place = shlex.quote(str(out))
+    return f"fairtopk train {place}/{CONFIG} --out {place} --resume"
 
 
 def per_query_path(metrics: Path) -> Path:

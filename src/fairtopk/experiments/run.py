@@ -34,11 +34,12 @@ from fairtopk.experiments.build import (
     build_lists,
     build_phases,
     build_scorer,
+    has_adversary,
     is_penalised,
     run_key,
     warmup_key,
 )
-from fairtopk.experiments.choosing import chooser
+from fairtopk.experiments.choosing import chooser, latest
 from fairtopk.experiments.config import Config, dump_config, load_config
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.result import (
@@ -52,10 +53,13 @@ from fairtopk.experiments.result import (
 )
 from fairtopk.experiments.stopping import finishing_steps
 from fairtopk.lists import Lists
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.training import Trainer
 
 LOG, PROVENANCE = "log.jsonl", "provenance.json"
-Report = Callable[[Trainer, dict[str, Any] | None], None]
+AnyTrainer = Trainer | RobustTrainer
+Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
 
 
 def train_run(
@@ -88,7 +92,7 @@ def train_run(
     lists = lists if lists is not None else build_lists(config.data, seed=config.seed)
     started = time.perf_counter()
     scorer = build_scorer(config, lists.data)
-    trainer = _trainer(config, lists, scorer)
+    trainer = build_trainer(config, lists, scorer)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CONFIG, dump_config(config))
     about = {"run": run_key(config, lists), "data": lists.data.checksum}
@@ -125,7 +129,8 @@ def train_run(
     return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
 
 
-def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
+def build_trainer(config: Config, lists: Lists, scorer: nn.Module) -> AnyTrainer:
+    """Return what trains `scorer` as `config` says and chooses an epoch on validation lists."""
     training, evaluation = config.training, config.evaluation
     blocks = sampled_blocks(lists.validation, unrated=evaluation.unrated, seed=config.seed)
     own = config.method.ks[0] if config.method.k_of == "list" else evaluation.k[0]
@@ -137,20 +142,25 @@ def _trainer(config: Config, lists: Lists, scorer: nn.Module) -> Trainer:
         return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
 
     gap = f"valid_{evaluation.select_gap}@{k}" if is_penalised(config.method) else None
-    return Trainer(
-        scorer,
-        build_phases(config, scorer, lists),
-        validate=validate,
-        prefers=chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance),
+    choose = chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance)
+    trained = scorer.base if isinstance(scorer, RobustRanker) else scorer
+    trainer = Trainer(
+        trained,
+        build_phases(config, trained, lists),
+        validate=validate if trained is scorer else dict,  # no warm-up is validated
+        prefers=latest if has_adversary(config.method) else choose,
         watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
         seed=config.seed,
         batch_size=training.batch_size,
         validate_every=training.validate_every,
         patience=training.patience,
     )
+    if isinstance(scorer, RobustRanker):
+        return RobustTrainer(scorer, trainer, lists, calibration=blocks, validate=validate)
+    return trainer
 
 
-def _take_warmup(trainer: Trainer, path: Path) -> None:
+def _take_warmup(trainer: AnyTrainer, path: Path) -> None:
     """Begin after a warm-up that an earlier run has kept, if there is one that can be read."""
     try:
         saved = load_tensors(path)
@@ -159,7 +169,7 @@ def _take_warmup(trainer: Trainer, path: Path) -> None:
     trainer.load_state(saved.tensors, saved.about["progress"], {})
 
 
-def _save(trainer: Trainer, out: Path, about: dict[str, Any], seconds: float) -> None:
+def _save(trainer: AnyTrainer, out: Path, about: dict[str, Any], seconds: float) -> None:
     progress = trainer.progress
     about = about | {"step": progress.mark}
     going_on = about | {"progress": asdict(progress), "seconds": seconds}
@@ -170,7 +180,7 @@ def _save(trainer: Trainer, out: Path, about: dict[str, Any], seconds: float) ->
 
 
 def _finish(
-    config: Config, out: Path, lists: Lists, trainer: Trainer, seconds: float
+    config: Config, out: Path, lists: Lists, trainer: AnyTrainer, seconds: float
 ) -> dict[str, Any]:
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)

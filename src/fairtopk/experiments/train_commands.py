@@ -1,6 +1,5 @@
 """`fairtopk train` and `fairtopk evaluate`."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +19,8 @@ SHOWN = {
     "representation_gap": "gap in share of the top",
     "representation_gap_signed": "  signed",
     "representation_gap_floor": "  by chance",
+    "rsp": "spread of chances (RSP)",
+    "reo": "  of relevant items (REO)",
 }
 
 
@@ -35,13 +36,15 @@ def train(
 
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
-    from fairtopk.checkpoints import has_checkpoint
     from fairtopk.data.home import data_home
     from fairtopk.experiments.config import load_config
-    from fairtopk.experiments.result import CONFIG
+
+    settings = load_config(config, set_ or ())  # what is wrong with it is told without torch
+
+    from fairtopk.checkpoints import has_checkpoint
+    from fairtopk.experiments.result import resume_command
     from fairtopk.experiments.run import train_run
 
-    settings = load_config(config, set_ or ())
     with TrainingProgress(f"{settings.method.name} on {settings.data.source}") as progress:
         try:
             result = train_run(
@@ -49,9 +52,8 @@ def train(
             )
         except KeyboardInterrupt:
             if has_checkpoint(out):
-                place = shlex.quote(str(out))
-                again = f"fairtopk train {place}/{CONFIG} --out {place} --resume"
-                console.print(f"saved; go on with: {again}", highlight=False, soft_wrap=True)
+                line = f"saved; go on with: {resume_command(out)}"
+                console.print(line, highlight=False, soft_wrap=True)
             raise
     show_result(result)
     kept = result["chosen_epoch"]
@@ -114,6 +116,8 @@ def show_result(result: dict[str, Any]) -> None:
     if undefined := metrics[most]["undefined"]:
         line = f"left out: {undefined:,} users for whom {most} is undefined"
         console.print(line, highlight=False)
+    if result["needs_labels_when_serving"]:
+        console.print(f"{result['method']} needs group labels when serving", highlight=False)
 
 
 def _ks(result: dict[str, Any]) -> list[str]:

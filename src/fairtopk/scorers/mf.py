@@ -61,6 +61,20 @@ class MatrixFactorization(nn.Module):
         """Return the scores of all items for some users, ``[Q, n_items]``, without gradient."""
         return torch.addmm(self.bias.weight[:, 0], self.user(users), self.item.weight.T)
 
+    def moments(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of the scores of all items for some users, ``[Q]`` each.
+
+        With q̄ and S the mean and covariance of the items' vectors, they are p · q̄ and pᵀ S p:
+        no score is formed. They carry the gradient to all vectors.
+        """
+        items = torch.cat([self.item.weight, self.bias.weight], 1)
+        centre = items.mean(0)
+        apart = items - centre
+        covariance = apart.T @ apart / len(items)
+        vectors = self.user(users)
+        vectors = torch.cat([vectors, torch.ones_like(vectors[:, :1])], 1)  # 1 for the bias
+        return vectors @ centre, (vectors @ covariance * vectors).sum(-1)
+
     def rows_read(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the rows of the vectors that `forward` reads, for a lazy optimizer."""
         return [(self.user.weight, batch.query), (self.item.weight, batch.item.reshape(-1))]

@@ -1,0 +1,175 @@
+"""The learned game as a scorer: it needs the group of each item to rank it.
+
+A list is read off P. The order of falling prices q + lam f is the assignment of items to places
+with the largest sum of P; items of one price are in the order of their appeal, -X theta.
+
+Scores are log v of the place. Their softmax is the exposure of the place, over that of all: a
+gap of Eq. 9 is then one of the ranking, however far apart or near the prices are.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fairtopk.batches import Batch
+from fairtopk.errors import InputError
+from fairtopk.kernels.doubly_stochastic import Floats, Precision, discounts, matrix
+from fairtopk.reranking.birkhoff import birkhoff
+from fairtopk.reranking.lists import Policy
+from fairtopk.robust.features import by_pieces, features, n_features
+from fairtopk.robust.game import TOLERANCE, play
+from fairtopk.robust.multipliers import multipliers, reach
+from fairtopk.robust.settings import RobustSettings
+from fairtopk.robust.sides import Flags, Sides, bonuses, gaps, sides_of
+
+LONGEST = 100  # list whose P is decomposed, in about a second; 305 items take half a minute
+
+
+class Game(NamedTuple):
+    """The game on some lists, but for the multiplier.
+
+    Attributes:
+        appeal: -X theta, ``[Q, L]``.
+        sides: Of the lists.
+        mask: False on padding, ``[Q, L]``.
+        mu: Smoothing.
+    """
+
+    appeal: Floats
+    sides: Sides
+    mask: Flags
+    mu: float
+
+    def gaps(self, lam: Floats) -> Floats:
+        """Return the gap of each list, ``[Q]``, with multipliers ``[Q]`` or ``[1]``."""
+        found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
+        return gaps(found.exposure, self.sides)
+
+    def prices(self, lam: Floats) -> Floats:
+        """Return what exposure of each item is worth, q + lam f, ``[Q, L]``."""
+        found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
+        return found.relevance + bonuses(self.sides, lam)
+
+
+class RobustRanker(nn.Module):
+    """Ranks lists by the game of a fair ranker and an adversary.
+
+    Args:
+        base: The colour-blind scorer that features come from.
+        settings: Of the game.
+        share: Of the gap that is taken away, from 0, none, to 1, all.
+        seed: Of sampled rankings.
+    """
+
+    theta: Tensor
+    scale: Tensor
+    merit: Tensor
+    lam: Tensor
+
+    def __init__(
+        self, base: nn.Module, settings: RobustSettings, *, share: float, seed: int
+    ) -> None:
+        super().__init__()
+        self.base, self.settings, self.share, self.seed = base, settings, share, seed
+        count = n_features(base)
+        for name, start in (
+            ("theta", torch.zeros(count + 1)),  # the last is of a constant
+            ("scale", torch.ones(count)),  # of each feature
+            ("merit", torch.ones(2)),  # of each side
+            ("lam", torch.zeros(1)),  # of all lists, where they have one
+        ):
+            self.register_buffer(name, start.double())
+
+    @torch.no_grad()
+    def forward(self, batch: Batch) -> Tensor:
+        """Return log v of the place of each item, ``[Q, L]``; padding has the last places."""
+        if self.settings.ranking == "sampled":
+            slot = self._drawn(batch)
+        else:
+            game = self._game(batch)
+            lam = self._multipliers(game)
+            # Without a bonus prices rise with the appeal, whatever they are.
+            price = game.prices(lam) if lam.any() else game.appeal
+            slot = np.lexsort((-game.appeal, -price, ~game.mask), axis=-1)
+        scores = np.empty(slot.shape)
+        np.put_along_axis(scores, slot, np.log(discounts(slot.shape[1]))[None], axis=-1)
+        return torch.from_numpy(scores).float()
+
+    @torch.no_grad()
+    def policies(self, batch: Batch) -> tuple[Policy, ...]:
+        """Return P of each list as rankings with probabilities."""
+        longest = int(batch.mask.sum(-1).max())
+        if longest > LONGEST:
+            raise InputError(
+                f"robust samples rankings of at most {LONGEST} items, got a list of {longest}; "
+                f'rank shorter lists, or set ranking to "assignment"'
+            )
+        game = self._game(batch)
+        price = game.prices(self._multipliers(game))
+        precision = Precision(game.mu, TOLERANCE)
+        return tuple(
+            _policy(one, inside, precision)
+            for one, inside in zip(price, game.mask, strict=True)
+        )
+
+    @torch.no_grad()
+    def calibrate(self, batches: Sequence[Batch]) -> None:
+        """Set the multiplier of all lists to that which takes the share away on these."""
+        if self.settings.multiplier == "list":
+            return
+        games = [self._game(batch) for batch in batches]
+        defined = max(sum(int(game.sides.defined.sum()) for game in games), 1)
+
+        def mean_gap(lam: Floats) -> Floats:
+            return np.array([sum(game.gaps(lam).sum() for game in games) / defined])
+
+        first = max((reach(game.sides).max() for game in games), default=0.0)
+        found = multipliers(mean_gap, np.array([first]), share=self.share)
+        self.lam.copy_(torch.from_numpy(found.of_all()))
+
+    def appeal(self, batch: Batch) -> Tensor:
+        """Return -X theta of each item, ``[Q, L]``."""
+        weight = self.scale * self.theta[:-1]
+
+        def work(piece: Batch) -> Tensor:
+            return -(features(self.base, piece).double() @ weight) - self.theta[-1]
+
+        return by_pieces(work, batch)
+
+    def _game(self, batch: Batch) -> Game:
+        group, mask = batch.group.numpy(), batch.mask.numpy()
+        if self.share and not (group >= 0).any():
+            raise InputError(
+                "robust needs the groups of items when it ranks, and these lists have none"
+            )
+        sides = sides_of(group, mask, self.merit.numpy())
+        return Game(self.appeal(batch).numpy(), sides, mask, self.settings.mu)
+
+    def _multipliers(self, game: Game) -> Floats:
+        if self.settings.multiplier == "data":
+            return self.lam.numpy()
+        return multipliers(game.gaps, reach(game.sides), share=self.share).lam
+
+    def _drawn(self, batch: Batch) -> NDArray[np.int64]:
+        """Return the slots of one ranking of each list; a user's draw is always the same."""
+        slot = np.empty(batch.mask.shape, np.int64)
+        for row, policy in enumerate(self.policies(batch)):
+            draw = np.random.default_rng([self.seed, int(batch.query[row])]).random()
+            ranking = (policy.probability.cumsum(0)[:-1] <= draw).sum()
+            slot[row] = policy.slot[ranking].numpy()
+        return slot
+
+
+def _policy(price: Floats, mask: Flags, precision: Precision) -> Policy:
+    """Return the policy of a list over all its slots, padding last."""
+    inside, padding = np.flatnonzero(mask), np.flatnonzero(~mask)
+    if not len(inside):
+        return Policy(torch.from_numpy(padding)[None], torch.ones(1, dtype=torch.float64))
+    found = birkhoff(matrix(price[inside], precision))
+    slot = torch.from_numpy(inside)[found.slot]
+    rest = torch.from_numpy(padding).expand(len(slot), -1)
+    return Policy(torch.cat([slot, rest], -1), found.probability)

@@ -1,0 +1,149 @@
+"""Training in rounds, with what `experiments.run` asks of a trainer.
+
+After the warm-up of the colour-blind scorer come rounds of learning theta. A round starts from
+theta and the multipliers alone, so that a run that goes on after any round ends with the same
+bits as one that was never stopped.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairtopk.batches import Batch
+from fairtopk.kernels.doubly_stochastic import Floats
+from fairtopk.lists import Lists
+from fairtopk.robust.drawing import draw_problem
+from fairtopk.robust.learning import Problem, balance, learn, worth
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.robust.sides import gaps
+from fairtopk.training import Progress, Record, Trainer
+
+CALIBRATION = 1_000  # lists at most that the multiplier of serving is found on
+LAM = "multipliers"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stretch of training, for what shows its progress."""
+
+    name: str
+    epochs: int
+
+
+class RobustTrainer:
+    """Trains a robust ranker; what it ends with is the last round's, which is the nearest.
+
+    Args:
+        scorer: The ranker.
+        warmup: Trains its colour-blind scorer.
+        lists: The split; training lists are drawn from it.
+        calibration: Lists that the multiplier of serving is found on.
+        validate: Measures the ranker; returns values by name.
+    """
+
+    def __init__(
+        self,
+        scorer: RobustRanker,
+        warmup: Trainer,
+        lists: Lists,
+        *,
+        calibration: Sequence[Batch],
+        validate: Callable[[], dict[str, float]],
+    ) -> None:
+        self.scorer, self.warmup, self.lists = scorer, warmup, lists
+        self.calibration, self.validate = _thinned(calibration), validate
+        self.lam: Floats = np.zeros(1)
+        self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
+        rounds = Stage("rounds", scorer.settings.rounds)
+        self.phases = [Stage(one.name, one.epochs) for one in warmup.phases] + [rounds]
+
+    @property
+    def progress(self) -> Progress:
+        """How far training is."""
+        return self.warmup.progress
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The training lists; their features are those of the scorer after the warm-up."""
+        return draw_problem(self.scorer, self.lists)
+
+    def run(self) -> Iterator[Record | None]:
+        """Train to the end; yield a record after each round, and what the warm-up yields."""
+        yield from self.warmup.run()
+        progress, settings = self.progress, self.scorer.settings
+        while progress.epoch < settings.rounds:
+            record = self._round()
+            progress.epoch += 1
+            progress.total += settings.iterations
+            progress.history.append(record)
+            progress.chosen = len(progress.history) - 1
+            yield record
+        progress.phase = len(self.phases)
+
+    def total_steps(self) -> int:
+        """Return how many steps there are, an iteration counted as one."""
+        settings = self.scorer.settings
+        return self.warmup.total_steps() + settings.rounds * settings.iterations
+
+    def _round(self) -> Record:
+        scorer, problem, settings = self.scorer, self.problem, self.scorer.settings
+        theta, relevance = scorer.theta.numpy(), problem.relevance
+        if self.progress.epoch:
+            relevance = worth(theta, self.lam, problem)[2].relevance
+        shared = settings.multiplier == "data"
+        balanced = balance(relevance, problem, share=scorer.share, shared=shared)
+        self.lam = balanced.of_all() if shared else balanced.lam
+        theta = learn(theta, self.lam, problem, iterations=settings.iterations)
+        scorer.theta.copy_(torch.from_numpy(theta))
+        value, slope, found = worth(theta, self.lam, problem)
+        gap = gaps(found.exposure, problem.sides)[problem.sides.defined]
+        scorer.calibrate(self.calibration)
+        return {
+            "phase": self.phases[-1].name,
+            "epoch": self.progress.epoch + 1,
+            "loss": value,
+            "slope": float(np.abs(slope).max()),  # 0 once theta is found
+            "multiplier": float(self.lam.mean()),
+            "multiplier_serving": float(scorer.lam),
+            "gap": float(gap.mean()) if len(gap) else float("nan"),
+            "unmet": float((~balanced.met).mean()),  # share of multipliers
+            **self.validate(),
+        }
+
+    def model(self) -> dict[str, Tensor]:
+        """Return the weights as they are."""
+        weights = {f"base.{name}": value for name, value in self.warmup.model().items()}
+        return dict(self.scorer.state_dict()) | weights
+
+    def state(self) -> dict[str, Tensor]:
+        """Return what `load_state` needs to go on, beside `progress` and `model`."""
+        if self.progress.phase == 0:
+            return self.warmup.state()
+        return {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()} | {
+            LAM: torch.from_numpy(self.lam)
+        }
+
+    def load_state(
+        self, tensors: dict[str, Tensor], progress: dict[str, Any], model: dict[str, Tensor]
+    ) -> None:
+        """Go back to where `state`, `progress` and `model` were saved."""
+        if progress["phase"] == 0:
+            self.warmup.load_state(tensors, progress, {})
+            return
+        self.warmup.progress = Progress(**progress)
+        self.lam = tensors[LAM].numpy()
+        weights = {name: value for name, value in tensors.items() if name != LAM}
+        self.scorer.load_state_dict(
+            {name.removeprefix("scorer."): value for name, value in weights.items()}
+        )
+
+
+def _thinned(batches: Sequence[Batch]) -> list[Batch]:
+    """Return some of the lists, evenly spaced, if there are many."""
+    step = max(-(-sum(len(batch.query) for batch in batches) // CALIBRATION), 1)
+    return [Batch(*(value[::step] for value in batch)) for batch in batches]

@@ -1,0 +1,53 @@
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fairtopk.functional.bpr import bpr_loss, list_pairs
+
+
+def plain(scores: Tensor, relevance: Tensor, mask: Tensor) -> list[Tensor]:
+    """Pair by pair, list by list."""
+    found = []
+    for one, grades, inside in zip(scores, relevance, mask, strict=True):
+        slots = range(len(one))
+        above = [slot for slot in slots if inside[slot] and grades[slot] > 0]
+        below = [slot for slot in slots if inside[slot] and not grades[slot] > 0]
+        losses = [
+            -(one[above[turn % len(above)]] - one[slot]).sigmoid().log()
+            for turn, slot in enumerate(below)
+            if above
+        ]
+        found.append(torch.stack(losses).mean() if losses else 0 * one.sum())
+    return found
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), st.sampled_from([0.0, 0.2, 0.6, 1.0]))
+def test_loss_and_gradient_are_those_of_each_pair(seed: int, share: float) -> None:
+    """Lists with any number of relevant items, none and all among them, and with padding."""
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(4, 7, generator=rng, dtype=torch.float64).requires_grad_()
+    relevance = 3.0 * (torch.rand(4, 7, generator=rng) < share)
+    mask = torch.rand(4, 7, generator=rng) < 0.8
+    expected = torch.stack(plain(scores, relevance, mask))
+    (slope,) = torch.autograd.grad(expected.sum(), scores)
+    loss, grad = bpr_loss(scores.detach(), list_pairs(relevance, mask))
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(grad, slope)
+
+
+def test_every_relevant_item_has_its_share_of_the_others() -> None:
+    relevance = torch.tensor([[5.0, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]])
+    pairs = list_pairs(relevance, torch.ones(2, 8, dtype=torch.bool))
+    assert pairs.query.tolist() == [0] * 5 + [1] * 7
+    assert pairs.below.tolist() == [2, 3, 4, 6, 7, 0, 1, 2, 3, 4, 5, 6]
+    assert pairs.above.tolist() == [0, 1, 5, 0, 1] + [7] * 7
+
+
+def test_scores_far_apart_give_finite_numbers() -> None:
+    scores = torch.tensor([[0.0, 1e4], [1e4, 0.0]])
+    pairs = list_pairs(torch.tensor([[1.0, 0.0]] * 2), torch.ones(2, 2, dtype=torch.bool))
+    loss, grad = bpr_loss(scores, pairs)
+    assert loss.tolist() == [1e4, 0.0]
+    assert grad.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
