@@ -167,6 +167,20 @@ def test_intersections_are_the_product_of_the_columns() -> None:
     assert product["unknown"]["rows"] == Q
 
 
+def test_intersections_of_one_name_are_refused() -> None:
+    frame = rows().with_columns(
+        sex=pl.when(pl.col("i") % 2 == 0).then(pl.lit("a")).otherwise(pl.lit("a & b")),
+        age=pl.when(pl.col("i") % 3 == 0).then(pl.lit("c")).otherwise(pl.lit("b & c")),
+    )
+    columns = {**COLUMNS, "groups": ["sex", "age"]}
+    with pytest.raises(ft.InputError, match="both called 'a & b & c'; rename labels"):
+        ft.audit(frame, **columns, intersections=True)
+
+
+def test_k_may_be_a_whole_number_of_numpy() -> None:
+    assert ft.audit(rows(), **{**COLUMNS, "k": np.int64(3)}).to_dict()["ks"] == [3]
+
+
 def test_a_group_of_few_items_is_marked_and_so_is_a_ratio_that_rests_on_it() -> None:
     sex = pl.Series(["x", *"mfmfmfmfmfm"])
     frame = rows().with_columns(sex=sex.gather(rows()["i"]))
@@ -218,21 +232,34 @@ def test_an_impact_ratio_that_chance_explains_has_a_large_p() -> None:
     assert unfair["impact_ratio_p@3"]["value"] == 0.001
 
 
-def test_only_a_ratio_to_one_other_group_can_have_1_in_its_interval() -> None:
+def test_the_interval_of_an_impact_ratio_is_that_of_its_two_groups_and_holds_it() -> None:
     frame = rows().with_columns(s=pl.Series(np.random.default_rng(5).normal(size=Q * L)))
     column = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]
     ratio = column["metrics"]["impact_ratio@3"]
-    assert ratio["ci95"][1] <= 1
     (least,) = [one for one in column["groups"] if one["name"] == ratio["least"]]
     found = least["ratio_to_most@3"]
-    assert found["value"] == ratio["value"]
-    assert found["ci95"][0] < 1 < found["ci95"][1]
+    assert found["value"] == ratio["value"] <= 1
+    assert found["ci95"] == ratio["ci95"]
+    assert found["ci95"][0] < ratio["value"] < 1 < found["ci95"][1]
 
 
 def test_a_list_without_two_groups_is_counted_as_undefined() -> None:
     frame = rows().filter((pl.col("q") > 4) | (pl.col("sex") == "f"))
-    gap = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]["metrics"]["rank_exposure_gap@3"]
+    column = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]
+    gap = column["metrics"]["rank_exposure_gap@3"]
     assert (gap["n"], gap["undefined"]) == (Q - 5, 5)
+    assert "lists without items of two sex, left out of its gaps: 5" in column["notes"]
+
+
+def test_lists_that_lack_the_first_group_are_told_to_be_left_out_of_signed_gaps() -> None:
+    cells = [(q, i, -i, "ab"[i % 2] if q else "bc"[i % 2]) for q in range(3) for i in range(4)]
+    frame = pl.DataFrame(cells, schema=["q", "i", "s", "sex"], orient="row")
+    column = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]
+    first = column["groups"][0]["name"]
+    lacking = 3 - frame.filter(sex=first)["q"].n_unique()
+    sentence = f"lists that lack {first} or all others, left out of signed gaps: {lacking}"
+    assert lacking > 0
+    assert sentence in column["notes"]
 
 
 def test_lists_that_all_lack_a_second_group_leave_null() -> None:

@@ -67,6 +67,17 @@ def test_ids_may_be_numbers_in_one_and_text_in_the_other() -> None:
     assert baseline_of(now, before)["other_candidates"] == 0
 
 
+def test_whole_numbers_are_the_same_ids_in_any_type() -> None:
+    now = lists("1axb", "2xa").with_columns(
+        i=pl.col("i").replace_strict({"a": 1, "b": 2, "x": 3})
+    )
+    before = now.with_columns(i=pl.col("i").cast(pl.Float64))
+    assert baseline_of(now, before)["other_candidates"] == 0
+    swapped = before.with_columns(sex=pl.col("sex").replace_strict({"f": "m", "m": "f"}))
+    with pytest.raises(ft.InputError):
+        baseline_of(now, swapped)
+
+
 def test_a_baseline_is_read_and_checked_before_anything_is_measured() -> None:
     told: list[str] = []
     with pytest.raises(ft.InputError, match="no query in common"):

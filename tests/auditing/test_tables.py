@@ -61,3 +61,14 @@ def test_each_group_is_compared_with_the_one_that_gets_most() -> None:
     assert {one["most"] for one in by_name.values()} == {ratio["most"]}
     shown = by_name[ratio["least"]]["ci95"]
     assert f"{ratio['value']:.3f}, {shown[0]:.3g} to {shown[1]:.3g}" in printed(audit, 150)
+
+
+def test_a_name_cannot_steer_the_terminal() -> None:
+    rows = pl.DataFrame(
+        {"q": [1, 1], "i": [1, 2], "s": [2, 1], "g": ["[red]w\x1b[31m", "\u202ex"]}
+    )
+    audit = ft.audit(rows, query="q", item="i", score="s", groups="g", k=1)
+    text = printed(audit, 200)
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert "[red]w" in text

@@ -196,9 +196,10 @@ def test_the_command_writes_results_that_a_report_shows_beside_the_runs(
     assert load_tensors(values).about["data"] == "synthetic-1000x800-bias-4-seed-0"
 
 
-def test_a_damaged_result_is_told_and_left_out(runs: Path) -> None:
+@pytest.mark.parametrize("content", ["{", '{"reranked": null}'])
+def test_a_damaged_result_is_told_and_left_out(runs: Path, content: str) -> None:
     damaged = runs / "fair" / "rerank-x.json"
-    damaged.write_text("{")
+    damaged.write_text(content)
     sweep = with_reranked(runs, collect(runs))
     damaged.unlink()
     assert "fair: rerank-x.json cannot be read: it is left out." in sweep.missing

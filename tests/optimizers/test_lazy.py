@@ -350,3 +350,23 @@ def test_a_closure_is_evaluated_before_the_step() -> None:
     before = weight.detach().clone()
     assert optimizer.step(closure) == pytest.approx(float(before.square().sum() / 2))
     near(weight, before / 2)
+
+
+@pytest.mark.parametrize("betas", [(0.0, 0.999), (0.9, 0.0)])
+def test_adam_takes_averages_that_remember_nothing(betas: tuple[float, float]) -> None:
+    ours, theirs = table((4, 3)), table((4, 3))
+    mine, other = LazyAdam([ours], betas=betas), torch.optim.Adam([theirs], betas=betas)
+    for given in gradients(5, (4, 3)):
+        lazy_step(mine, ours, given)
+        dense_step(other, theirs, given)
+    mine.settle()
+    near(ours, theirs)
+
+
+def test_rows_to_catch_up_with_may_have_any_shape() -> None:
+    ours = table((4, 3))
+    mine = LazyAdam([ours])
+    for given in gradients(5, (4, 3)):
+        lazy_step(mine, ours, given)
+    mine.catch_up([(ours, torch.tensor([[0, 1], [2, 3]]))])
+    assert bool((mine.state[ours]["last"] == mine.state[ours]["step"]).all())

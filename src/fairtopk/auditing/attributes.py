@@ -1,5 +1,6 @@
 """Groups of the rows of rankings, by each column that is to be audited."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -95,6 +96,11 @@ def intersection(attributes: Sequence[Attribute]) -> Attribute:
         group[known] = codes
         pairs = (divmod(int(one), len(second.names)) for one in there)
         names = [first.names[a] + BOTH + second.names[b] for a, b in pairs]
+        if twice := [one for one, count in Counter(names).items() if count > 1]:
+            raise InputError(
+                f"two intersections of {name} are both called {twice[0]!r}; rename labels that "
+                f"hold {BOTH!r}"
+            )
         return Attribute(name, tuple(names), group)
 
     product = reduce(both, attributes)

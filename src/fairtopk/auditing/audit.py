@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ def audit(
         items_item=items_item or item,
         local_items=local_items,
         intersections=intersections,
-        ks=checked_ks([k] if isinstance(k, int) else k),
+        ks=checked_ks([int(k)] if isinstance(k, Integral) else k),  # type: ignore[arg-type]
         separator=separator,
         seed=checked_whole("seed", seed, least=0, most=LARGEST_SEED),
     )

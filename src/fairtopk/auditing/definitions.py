@@ -10,9 +10,9 @@ DEFINITIONS = {
     "representation": "number of a group's items in the top K, over the number of its items in "
     "the whole list",
     "impact_ratio": "mean rank exposure of the group that gets least over that of the group "
-    "that gets most, each over the lists that have it; at most 1, and so is its interval, "
-    "since least and most are found anew in each resample: that 1 is not in it says nothing, "
-    "impact_ratio_p and ratio_to_most do; the four-fifths rule asks for 0.8",
+    "that gets most, each over the lists that have it; at most 1; its interval is that of "
+    "these two groups, the same in all resamples: one that holds 1 leaves open who gets more; "
+    "the four-fifths rule asks for 0.8",
     "ratio_to_most": "mean rank exposure of a group over that of the group that gets most, "
     "which is the same group in all resamples: an interval that holds 1 leaves open who gets "
     "more",

@@ -57,8 +57,19 @@ def column_notes(column: Record, record: Record) -> list[str]:
             f"{_decides(record)} who comes first where items of different {name} have equal "
             f"{what} in the top: {_by_k(within, record)}; this touches {', '.join(by_place)}"
         )
-    if column["metrics"][f"rank_exposure_gap@{ks[0]}"]["n"] == 0:
+    gap = column["metrics"][f"rank_exposure_gap@{ks[0]}"]
+    if gap["n"] == 0:
         notes.append(f"no list has items of two {name}: every gap is undefined")
+    elif gap["undefined"]:
+        notes.append(
+            f"lists without items of two {name}, left out of its gaps: {gap['undefined']:,}"
+        )
+    signed = column["metrics"][f"rank_exposure_gap_signed@{ks[0]}"]["undefined"]
+    if gap["n"] and signed > gap["undefined"]:
+        first = column["groups"][0]["name"]
+        notes.append(
+            f"lists that lack {first} or all others, left out of signed gaps: {signed:,}"
+        )
     return notes
 
 

@@ -65,7 +65,7 @@ def paired(before: Labelled, now: Labelled) -> Pairing:
 def _common(before: pl.Series, now: pl.Series) -> Both:
     """Return the numbers of ids that both have, in the order of the second."""
     if before.dtype != now.dtype:
-        before, now = before.cast(pl.String), now.cast(pl.String)
+        before, now = _as_text(before), _as_text(now)
     left, right = (
         pl.DataFrame({"id": ids}).with_row_index(name)
         for ids, name in ((before, "before"), (now, "now"))
@@ -74,6 +74,13 @@ def _common(before: pl.Series, now: pl.Series) -> Both:
         {"before": pl.Int64, "now": pl.Int64}
     )
     return Both(both["before"].to_numpy(), both["now"].to_numpy())
+
+
+def _as_text(ids: pl.Series) -> pl.Series:
+    """Return ids as text; a whole number reads the same whatever its type."""
+    if ids.dtype.is_float() and (ids == ids.round()).all() and ids.abs().max() < 2**53:  # type: ignore[operator]
+        ids = ids.cast(pl.Int64)
+    return ids.cast(pl.String)
 
 
 def _same_slots(old: Rankings, new: Rankings, queries: Both, items: Both) -> Both:

@@ -150,13 +150,18 @@ def _ratio_to_most(
     return {"value": value, "ci95": list(bounds), "most": one.attribute.names[most]}
 
 
-def _impact_ratio(ratio: Ratio, groups: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the impact ratio, and who gets least and most."""
+def _impact_ratio(ratio: Ratio, groups: Sequence[Mapping[str, Any]], k: int) -> dict[str, Any]:
+    """Return the impact ratio, and who gets least and most.
+
+    The interval is that of these two groups. Were least and most found anew in each resample,
+    it would lie below the ratio where groups are close.
+    """
     ends = [groups[end] for end in (ratio.least, ratio.most) if end is not None]
     names = [end["name"] for end in ends] or [None, None]
+    interval = ends[0][f"ratio_to_most@{k}"]["ci95"] if ends else ratio.ci95
     return {
         "value": ratio.value,
-        "ci95": list(ratio.ci95),
+        "ci95": list(interval),
         "least": names[0],
         "most": names[1],
         "small": any(end["small"] for end in ends),
@@ -171,7 +176,7 @@ def _metrics(
 ) -> dict[str, Any]:
     name = one.attribute.name
     found: dict[str, Any] = {
-        f"impact_ratio@{k}": _impact_ratio(ratio, groups) for k, ratio in ratios.items()
+        f"impact_ratio@{k}": _impact_ratio(ratio, groups, k) for k, ratio in ratios.items()
     }
     found |= {gap: cell(means.mean((name, gap))) for gap in one.gaps}
     found |= {floor: value._asdict() for floor, value in one.chance.floors.items()}

@@ -53,7 +53,7 @@ def _groups(column: Record, record: Record) -> Table:
         ("group", "items", "rows", "K", "exposure", "share in top", "of the most (95 %)"),
     )
     for group in column["groups"]:
-        name = escape(group["name"]) + (SMALL if group["small"] else "")
+        name = _plain(group["name"]) + (SMALL if group["small"] else "")
         about = name, f"{group['items']:,}", f"{group['rows']:,}"
         for k in record["ks"]:
             shares = (
@@ -85,7 +85,7 @@ def _metrics(column: Record, ks: Sequence[int]) -> Table:
             continue
         shown.add_row(words, *(_cell(metrics[f"{gap}@{k}"]) for k in ks))
         shown.add_row(
-            f"  {escape(favoured)}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks)
+            f"  {_plain(favoured)}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks)
         )
         shown.add_row(
             "  by chance alone", *(_number(metrics[f"{gap}_floor@{k}"]["value"]) for k in ks)
@@ -120,7 +120,7 @@ def _changes(changes: Record) -> Table:
             if name.startswith(UNTOLD):
                 continue
             shown.add_row(
-                escape(prefix + name),
+                _plain(prefix + name),
                 _number(found["before"]),
                 _number(found["now"]),
                 _with_interval(found["difference"], found["ci95"]),
@@ -132,7 +132,9 @@ def _changes(changes: Record) -> Table:
 def _notes(notes: Iterable[str]) -> Iterator[Text]:
     """Yield notes as lines; one that starts in capitals is to be seen."""
     for note in notes:
-        yield Text(f"- {note}", style=LOUD if note.split(" ", 1)[0].isupper() else "")
+        yield Text(
+            f"- {_printable(note)}", style=LOUD if note.split(" ", 1)[0].isupper() else ""
+        )
 
 
 def _check(check: Record) -> Text:
@@ -160,7 +162,7 @@ def _of_the_most(group: Record, k: int) -> str:
 def _ends(found: Record) -> str:
     if found["least"] is None:
         return ""
-    return escape(f"{found['least']} / {found['most']}") + (SMALL if found["small"] else "")
+    return _plain(f"{found['least']} / {found['most']}") + (SMALL if found["small"] else "")
 
 
 def _p(found: Record) -> str:
@@ -185,8 +187,18 @@ def _number(value: float | None) -> str:
 def _table(title: str, columns: Iterable[str]) -> Table:
     """Return an empty table; what is too wide is folded, never cut."""
     shown = Table(
-        title=escape(title), title_justify="left", title_style="bold", caption_justify="left"
+        title=_plain(title), title_justify="left", title_style="bold", caption_justify="left"
     )
     for place, column in enumerate(columns):
         shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
     return shown
+
+
+def _plain(text: str) -> str:
+    """Return text of the data without markup."""
+    return escape(_printable(text))
+
+
+def _printable(text: str) -> str:
+    """Return text without what steers a terminal."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)

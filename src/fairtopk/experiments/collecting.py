@@ -129,7 +129,7 @@ def _result(
     data = config.data.model_dump(mode="json", exclude={"path", "options"})
     sampled = found["protocol"] == "sampled"
     unrated = config.evaluation.unrated if sampled else None
-    checksum = run.provenance.get("data", {}).get("sha256")
+    checksum = (run.provenance.get("data") or {}).get("sha256")
     lists = {
         "data": found["data"],
         "part": found["part"],
@@ -139,14 +139,14 @@ def _result(
         **{key: data[key] for key in ("groups", "split", "test", "validation", "min_ratings")},
     }
     kept = per_query_path(path)
-    fault = _per_query_fault(kept)
+    fault = per_query_fault(kept)
     if fault is not None:
         missing.append(f"{run.name} {fault}: it is not tested against others.")
     spread = (found.get("score_spread") or {}).get("mean")
     return Result(run, lists, found["metrics"], (kept,) if fault is None else (), spread)
 
 
-def _per_query_fault(path: Path) -> str | None:
+def per_query_fault(path: Path) -> str | None:
     """Return what is wrong with a file of values of each query; None if nothing is."""
     if not path.exists():
         return f"has no {path.name}"
@@ -191,7 +191,8 @@ def _spread(log: list[dict[str, Any]], result: dict[str, Any]) -> float | None:
 def _log(path: Path) -> list[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        records = [json.loads(line) for line in lines]
+        return [record for record in records if isinstance(record, dict)]
     except (ValueError, OSError):
         return []
 

@@ -184,7 +184,7 @@ def _per_query(path: Path) -> Saved:
 
 def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
     for key, (words, advice) in ALIKE.items():
-        first, second = of_a.about[key], of_b.about[key]
+        first, second = of_a.about.get(key), of_b.about.get(key)
         if first != second:
             raise InputError(
                 f"{a} and {b} cannot be compared: {words} is {first} in the one, {second} in "

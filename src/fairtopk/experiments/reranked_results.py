@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fairtopk.errors import InputError
+from fairtopk.experiments.collecting import per_query_fault
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.reranked import PREFIX
 from fairtopk.experiments.result import per_query_path, read_result
@@ -30,7 +31,10 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
                     missing.append(f"{name}: {path.name} is of the unfinished run: left out.")
                 else:
                     found.append(_result(own, path, told))
-            except (InputError, KeyError, OSError):
+                    fault = per_query_fault(per_query_path(path))
+                    if fault is not None:
+                        missing.append(f"{name} {fault}: it is not tested against others.")
+            except (InputError, KeyError, OSError, TypeError, ValueError, AttributeError):
                 missing.append(f"{name}: {path.name} cannot be read: it is left out.")
     return replace(sweep, results=[*sweep.results, *found], missing=[*sweep.missing, *missing])
 
@@ -55,4 +59,4 @@ def _result(own: Result, path: Path, told: dict[str, Any]) -> Result:
     lists = own.lists | {key: told[key] for key in ("part", "protocol", "unrated")}
     kept = per_query_path(path)
     spread = (told.get("score_spread") or {}).get("mean")
-    return Result(run, lists, told["metrics"], (kept,) if kept.exists() else (), spread)
+    return Result(run, lists, told["metrics"], () if per_query_fault(kept) else (kept,), spread)

@@ -36,7 +36,8 @@ def impact_ratio(
 
     Returns:
         The value, in [0, 1], and what each group gets; NaN where the lists have fewer than two
-        groups, or none gets anything.
+        groups, or none gets anything. For the interval, least and most are found anew in each
+        resample: where groups are close, it may lie below the value.
 
     Example:
         >>> import torch

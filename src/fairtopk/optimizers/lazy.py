@@ -194,7 +194,7 @@ def _behind(state: dict[str, Tensor], rows: Tensor | None = None) -> Array:
         return np.empty(0, np.int64)
     if rows is None:
         return np.flatnonzero(last < now)
-    numbers = rows.contiguous().numpy()
+    numbers = rows.reshape(-1).numpy()
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < len(last):
         raise InputError(
             f"rows of this parameter are numbered from 0 to {len(last) - 1}, got "

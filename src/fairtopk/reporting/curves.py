@@ -152,8 +152,14 @@ def _gaps(names: Iterable[str]) -> list[str]:
 def _point(curve: str, results: list[Result]) -> Point:
     results = sorted(results, key=lambda result: result.run.seed)
     weight = results[0].run.weight
-    label = f"{weight[0]} = {weight[1]:g}" if weight is not None else ""
+    label = f"{weight[0]} = {_weight_text(weight[1])}" if weight is not None else ""
     return Point(curve, label, results, _values(results))
+
+
+def _weight_text(weight: float) -> str:
+    """Return a weight in few digits, but never two weights alike."""
+    short = f"{weight:g}"
+    return short if float(short) == weight else repr(weight)
 
 
 def _values(results: list[Result]) -> dict[str, Cell]:

@@ -51,7 +51,8 @@ def write_figures(views: list[View], rankings: dict[int, Rankings], folder: Path
     written: list[Path] = []
     with mpl.rc_context(STYLE):
         for place, view in enumerate(views):
-            start = f"{_slug(view.label)}-" if len(views) > 1 else ""
+            # With its number: labels may differ in what a file name leaves out.
+            start = f"{place + 1}-{_slug(view.label)}-" if len(views) > 1 else ""
             for gap in [gap + form for gap in view.gaps for form in ("", MSE)]:
                 figure = _trade_off(view, gap, names)
                 if figure is not None:
