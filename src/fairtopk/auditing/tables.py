@@ -104,7 +104,8 @@ def _flagged(column: Record) -> Iterator[Text]:
             for one in lists[:NAMED]
         )
         if lists:
-            yield Text(f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}")
+            told = f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}"
+            yield Text(_printable(told))
 
 
 def _changes(changes: Record) -> Table:
