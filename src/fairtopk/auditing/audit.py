@@ -128,7 +128,7 @@ def audit(
         InputError: A column is absent, a value missing, an item twice in a list or with two
             labels, all known labels the same, or a rule on what is not measured.
 
-    Example:
+    Examples:
         >>> import polars as pl
         >>> rows = pl.DataFrame({"q": [1] * 4 + [2] * 4, "i": list("abcd") * 2})
         >>> rows = rows.with_columns(s=pl.Series([4, 3, 2, 1, 1, 4, 3, 2]))
