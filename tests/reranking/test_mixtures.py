@@ -21,7 +21,7 @@ def program(seed: int, *, n: int, k: int, slack: float, ties: bool) -> Program:
     rates[0, 0], rates[1, 1] = 1.0, 1.0
     rates /= rates.sum(-1, keepdims=True) * rng.choice([1.0, 1.5], size=(2, 1))
     discount = 1 / np.log2(2 + np.arange(k))
-    return Program(utility / np.abs(utility).max(), rates, discount, slack)
+    return Program(utility / (np.abs(utility).max() or 1.0), rates, discount, slack)
 
 
 def worth(one: Program, mixture: tuple[np.ndarray, np.ndarray]) -> tuple[float, float]:
