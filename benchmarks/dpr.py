@@ -19,7 +19,7 @@ from fairtopk.experiments.build import build_phases, build_scorer
 from fairtopk.experiments.config import check_config
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.training import threads_of, train_step
+from fairtopk.steps import threads_of, train_step
 
 BATCH, COMPILES = 256, 3
 VARIANTS = {

@@ -23,7 +23,8 @@ from fairtopk.experiments.build import build_phases, build_scorer
 from fairtopk.experiments.config import check_config
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.training import Phase, threads_of, train_step
+from fairtopk.steps import threads_of, train_step
+from fairtopk.training import Phase
 
 RATINGS_PER_USER = 24
 

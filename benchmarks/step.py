@@ -33,7 +33,7 @@ from fairtopk.experiments.build import (
 )
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.lists import Lists, split
-from fairtopk.training import threads_of, train_step
+from fairtopk.steps import threads_of, train_step
 
 K, C_RELATIVE, WIDTH, DROPOUT, RATE = 50, 0.5, 64, 0.2, 4e-4
 BATCH, RATED, UNRATED = 256, 10, 300

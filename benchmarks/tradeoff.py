@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.build import build_lists
 from fairtopk.experiments.config import Config, check_config
-from fairtopk.experiments.measuring import load_model
+from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists
 from fairtopk.metrics import chance_floors, entropy, matched_temperature, score_spread

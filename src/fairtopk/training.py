@@ -6,42 +6,25 @@ step ends with the same bits as one that was never stopped.
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairtopk.batches import Batch, Sampler
+from fairtopk.batches import Sampler
 from fairtopk.errors import InputError
 from fairtopk.estimators.dpr import Dpr
 from fairtopk.estimators.objective import Objective
-from fairtopk.kernels.threads import torch_on_one_thread
-from fairtopk.optimizers.lazy import LazyOptimizer, Reads
+from fairtopk.optimizers.lazy import LazyOptimizer
+from fairtopk.steps import threads_of, train_step
 
 Record = dict[str, Any]
 
 
 class TrainingError(InputError):
     """Training cannot go on; the message says where it stopped and why that may be."""
-
-
-@runtime_checkable
-class ReadsRows(Protocol):
-    """A scorer that can tell which rows of its tables a batch will read."""
-
-    def rows_read(self, batch: Batch) -> Reads:
-        """Return tables, and the rows of each that `forward` reads."""
-
-
-@runtime_checkable
-class HasMoments(Protocol):
-    """A scorer that knows the moments of all scores of a user without forming them."""
-
-    def moments(self, users: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and variance of the scores of all items, ``[Q]`` each."""
 
 
 @dataclass(frozen=True)
@@ -84,50 +67,6 @@ class Progress:
     def mark(self) -> int:
         """A number that rises with every step and with every end of an epoch."""
         return self.total + len(self.history)
-
-
-def train_step(
-    scorer: nn.Module,
-    objective: Objective | Dpr,
-    optimizer: torch.optim.Optimizer,
-    batch: Batch,
-) -> float:
-    """Take one pass of Algorithm 1's loop; return the objective on this batch.
-
-    Where it or its gradient is not finite, the weights stay as they are and NaN is returned.
-    """
-    if isinstance(optimizer, LazyOptimizer):
-        if isinstance(scorer, ReadsRows):
-            optimizer.catch_up(scorer.rows_read(batch))
-        else:
-            optimizer.settle()
-    read = what_is_read(scorer, objective, batch)
-    scores, *moments = (one.detach() for one in read)
-    estimate, *grads = objective(scores, batch, *moments)
-    value = float(estimate)
-    if not math.isfinite(value) or not all(bool(grad.isfinite().all()) for grad in grads):
-        return math.nan
-    optimizer.zero_grad()
-    torch.autograd.backward(read, grads)
-    optimizer.step()
-    return value
-
-
-def what_is_read(scorer: nn.Module, objective: Objective | Dpr, batch: Batch) -> list[Tensor]:
-    """Return what an objective is a function of, each with its graph.
-
-    That is scores, and moments where it has a use for them and the scorer knows them. Moments
-    read all items; as their gradient is that of all items too, none of them is ever behind.
-    """
-    read: list[Tensor] = [scorer(batch)]
-    if getattr(objective, "reads_moments", False) and isinstance(scorer, HasMoments):
-        read += scorer.moments(batch.query)
-    return read
-
-
-def threads_of(scorer: nn.Module) -> AbstractContextManager[None]:
-    """Return how threads are shared while `scorer` is trained: compiled loops take them all."""
-    return torch_on_one_thread() if getattr(scorer, "compiled", False) else nullcontext()
 
 
 class Trainer:

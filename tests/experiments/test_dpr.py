@@ -15,7 +15,7 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments import build
 from fairtopk.experiments.config import Config, check_config
-from fairtopk.experiments.measuring import load_model
+from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists
 from fairtopk.scoring import score

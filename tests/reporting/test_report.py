@@ -14,7 +14,8 @@ from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import Config, check_config
-from fairtopk.experiments.measuring import evaluate_run, load_model
+from fairtopk.experiments.measuring import evaluate_run
+from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import loader, rankings_of
 from fairtopk.experiments.result import write_result
 from fairtopk.experiments.run import train_run

@@ -20,7 +20,7 @@ from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.console import TrainingProgress, table
-from fairtopk.experiments.measuring import load_model
+from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.report import report
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split

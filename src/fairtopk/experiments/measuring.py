@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import MODEL, Saved, load_tensors
-from fairtopk.errors import InputError
+from fairtopk.checkpoints import Saved
 from fairtopk.evaluation import (
     beside_gaps,
     evaluate,
@@ -15,9 +14,9 @@ from fairtopk.evaluation import (
     leakage,
     sampled_blocks,
 )
-from fairtopk.experiments.build import build_lists, build_scorer
-from fairtopk.experiments.config import Config, check_config, load_config
-from fairtopk.experiments.result import CONFIG, METRICS, Measures, per_query, summary
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.result import METRICS, Measures, per_query, summary
 from fairtopk.lists import Lists
 
 
@@ -39,46 +38,11 @@ def evaluate_run(
         part: ``test`` or ``validation``.
         data: Where the data is, if not where the config says.
     """
-    config = run_config(out, changes, data=data)
-    if part not in ("test", "validation"):
-        raise InputError(f"part must be test or validation, got {part!r}")
-    lists = build_lists(config.data, seed=config.seed)
-    scorer = load_model(out, lists, config)
+    config, lists, scorer = open_run(out, changes, part=part, data=data)
     found = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
     result = {**summary(config, lists, found, part=part), "finished": finished}
     return Measured(result, per_query(config, lists, found.values, part=part))
-
-
-def run_config(
-    out: Path, changes: Mapping[str, Any] | None = None, *, data: Path | None = None
-) -> Config:
-    """Return the config of a trained run, its evaluation settings and its data's place changed.
-
-    Arguments are those of `evaluate_run`.
-    """
-    if not (out / CONFIG).exists():
-        raise InputError(f"{out} holds no run; give the folder that train wrote")
-    values = load_config(out / CONFIG).model_dump()
-    values["evaluation"] |= changes or {}
-    if data is not None:
-        if values["data"]["path"] is None:
-            raise InputError(f"the data of {out} is not from a file; leave out its new place")
-        values["data"]["path"] = str(data)
-    return check_config(values, "evaluation")
-
-
-def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
-    """Return the trained model of a run folder."""
-    saved = load_tensors(out / MODEL)
-    if saved.about.get("data") != lists.data.checksum:
-        raise InputError(f"the data is not what {out} was trained on; see its provenance.json")
-    scorer = build_scorer(config, lists.data)
-    try:
-        scorer.load_state_dict(saved.tensors)
-    except RuntimeError as error:
-        raise InputError(f"{out / MODEL} does not fit the run's config and data") from error
-    return scorer.eval()
 
 
 def measure(scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test") -> Measures:

@@ -13,7 +13,7 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import build_lists
 from fairtopk.experiments.config import Config, DataConfig, load_config
-from fairtopk.experiments.measuring import load_model
+from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.result import CONFIG, USER
 from fairtopk.lists import HeldOut, Lists
 from fairtopk.reporting.curves import Point, View, fairest

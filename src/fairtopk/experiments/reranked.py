@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from fairtopk.auditing.measures import Progress
 from fairtopk.batches import Batch
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_lists
+from fairtopk.experiments import opening
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.measuring import Measured, load_model, measure, run_config
+from fairtopk.experiments.measuring import Measured, measure
 from fairtopk.experiments.rerank_requests import Asked, Unmet, reordered_lists
 from fairtopk.experiments.result import METRICS, Measures, per_query, summary
 from fairtopk.lists import HeldOut, Lists
@@ -83,11 +83,7 @@ def open_run(
         part: ``test`` or ``validation``.
         data: Where the data is, if not where the config says.
     """
-    config = run_config(out, changes, data=data)
-    if part not in ("test", "validation"):
-        raise InputError(f"part must be test or validation, got {part!r}")
-    lists = build_lists(config.data, seed=config.seed)
-    scorer = load_model(out, lists, config)
+    config, lists, scorer = opening.open_run(out, changes, part=part, data=data)
     own = measure(scorer, lists, config, part=part)
     return OpenRun(out, config, lists, scorer, part, own)
 
