@@ -165,7 +165,7 @@ def test_a_wrong_value_is_refused_in_one_sentence_with_its_path(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("seed.x=1", "--set seed.x=1: seed is not a table"),
+        ("seed.x=1", "cannot set seed.x: seed is not a table"),
         ("nonsense", "--set takes key=value, for example method.c=1e5, got 'nonsense'"),
     ],
 )

@@ -14,12 +14,14 @@ from fairtopk.experiments.export_commands import export
 from fairtopk.experiments.recommend_commands import recommend
 from fairtopk.experiments.report_commands import report
 from fairtopk.experiments.rerank_commands import rerank
+from fairtopk.experiments.sweep_commands import sweep
 from fairtopk.experiments.train_commands import evaluate, train
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(evaluate)
+app.command()(sweep)
 app.command()(report)
 app.command()(audit)
 app.command()(rerank)

@@ -215,6 +215,11 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
 
     A change to nothing, like ``data.path=``, unsets the key.
     """
+    return check_config(read_config(path, changes), str(path))
+
+
+def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what a TOML file says after `changes`, not yet checked."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -223,7 +228,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
         raise InputError(f"{path} does not exist; check the path") from error
     for change in changes:
         _apply(change, values)
-    return check_config(values, str(path))
+    return values
 
 
 def check_config(values: Mapping[str, Any], where: str) -> Config:
@@ -256,12 +261,17 @@ def _apply(change: str, values: dict[str, Any]) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    put(values, path, value if text else None)
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set the key ``a.b`` of `values`; None unsets it."""
     *sections, key = path.split(".")
     for section in sections:
         values = values.setdefault(section, {})
         if not isinstance(values, dict):
-            raise InputError(f"--set {change}: {section} is not a table")
-    if not text:
+            raise InputError(f"cannot set {path}: {section} is not a table")
+    if value is None:
         values.pop(key, None)
         return
     values.pop(SAME_WEIGHT.get(path, key), None)

@@ -104,6 +104,18 @@ def write_result(path: Path, result: dict[str, Any], queries: Saved) -> None:
     write_text(path, json.dumps(result, indent=2) + "\n")
 
 
+def metrics_name(result: dict[str, Any]) -> str:
+    """Return the name of a file for metrics by another protocol, part or K than the run's."""
+    ks = "-".join(str(k) for k in measured_ks(result))
+    return f"metrics-{result['protocol']}-{result['part']}-k{ks}.json"
+
+
+def measured_ks(result: dict[str, Any]) -> list[int]:
+    """Return every K of a metrics file."""
+    names = result["metrics"]
+    return [int(name.removeprefix("ndcg@")) for name in names if name.startswith("ndcg@")]
+
+
 def read_result(path: Path) -> dict[str, Any]:
     """Return what a metrics file holds, refusing what is none."""
     try:

@@ -79,7 +79,7 @@ def evaluate(
     Example: fairtopk evaluate runs/first --protocol full --k 10,50
     """
     from fairtopk.experiments.measuring import evaluate_run
-    from fairtopk.experiments.result import write_result
+    from fairtopk.experiments.result import metrics_name, write_result
 
     changes: dict[str, Any] = {}
     if protocol is not None:
@@ -92,15 +92,16 @@ def evaluate(
     show_result(result)
     if not result["finished"]:
         console.print("the run is not finished: these are figures of its last checkpoint")
-    name = f"metrics-{result['protocol']}-{part}-k{'-'.join(_ks(result))}.json"
-    path = out or run / name
+    path = out or run / metrics_name(result)
     write_result(path, result, queries)
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
 
 
 def show_result(result: dict[str, Any]) -> None:
     """Print the means of a metrics file with their intervals, a column per K."""
-    metrics, ks = result["metrics"], _ks(result)
+    from fairtopk.experiments.result import measured_ks
+
+    metrics, ks = result["metrics"], measured_ks(result)
     shown = table(
         f"{result['method']} on {result['data']}, {result['part']}, {result['protocol']} lists "
         f"(mean, 95 % interval over users)",
@@ -118,11 +119,6 @@ def show_result(result: dict[str, Any]) -> None:
         console.print(line, highlight=False)
     if result["needs_labels_when_serving"]:
         console.print(f"{result['method']} needs group labels when serving", highlight=False)
-
-
-def _ks(result: dict[str, Any]) -> list[str]:
-    names = result["metrics"]
-    return [name.removeprefix("ndcg@") for name in names if name.startswith("ndcg@")]
 
 
 def _cell(cell: dict[str, Any]) -> str:

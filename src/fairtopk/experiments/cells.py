@@ -1,0 +1,115 @@
+"""One cell of a sweep: trained, measured, tidied up."""
+
+import json
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fairtopk.checkpoints import BEFORE, MODEL, STATE
+from fairtopk.data.files import write_text
+from fairtopk.errors import InputError
+from fairtopk.experiments.build import build_lists
+from fairtopk.experiments.config import Config, DataConfig, check_config
+from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.measuring import measure
+from fairtopk.experiments.opening import load_model
+from fairtopk.experiments.reranked import OpenRun, rerank_run, result_name
+from fairtopk.experiments.result import (
+    CONFIG,
+    METRICS,
+    Measures,
+    metrics_name,
+    per_query,
+    read_result,
+    summary,
+    write_result,
+)
+from fairtopk.experiments.run import train_run
+from fairtopk.lists import Lists
+
+WARMUPS = "warmups"
+AFTERWARDS = "afterwards.json"  # what was done with a run once it was trained
+
+
+def is_done(cell: Cell, out: Path) -> bool:
+    """Return whether nothing is left to do for a cell."""
+    folder = out / cell.name
+    try:
+        asked = json.loads((folder / AFTERWARDS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return (folder / METRICS).exists() and bool(asked == _asked(cell))
+
+
+def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
+    """Train and measure a cell as far as that is still to be done; return its metrics file."""
+    folder = out / cell.name
+    begun = (folder / CONFIG).exists()
+    if not begun and folder.exists():  # killed before anything was written
+        shutil.rmtree(folder)
+    lists = _lists(cell.config)
+    train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
+    for protocol in cell.protocols:
+        _measure_by(protocol, cell, folder, lists)
+    if cell.reranked:
+        _rerank(cell, folder, lists)
+    write_text(folder / AFTERWARDS, json.dumps(_asked(cell), indent=2) + "\n")
+    _tidy_up(folder, keep_model=cell.keep_model)
+    return read_result(folder / METRICS)
+
+
+def _measure_by(protocol: str, cell: Cell, folder: Path, lists: Lists) -> None:
+    values = cell.config.model_dump()
+    values["evaluation"]["protocol"] = protocol
+    config = check_config(values, cell.name)
+    found = measure(_model(folder, lists, config), lists, config)
+    result = {**summary(config, lists, found, part="test"), "finished": True}
+    queries = per_query(config, lists, found.values, part="test")
+    write_result(folder / metrics_name(result), result, queries)
+
+
+def _rerank(cell: Cell, folder: Path, lists: Lists) -> None:
+    model = _model(folder, lists, cell.config)
+    run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
+    for asked in cell.reranked:
+        result, queries = rerank_run(run, asked).measured
+        write_result(folder / result_name(result), result, queries)
+
+
+def _model(folder: Path, lists: Lists, config: Config) -> torch.nn.Module:
+    if not (folder / MODEL).exists():
+        raise InputError(
+            f"{folder} has not kept its model, and cannot be measured in new ways; remove it, "
+            f"and it is trained again"
+        )
+    return load_model(folder, lists, config)
+
+
+def _tidy_up(folder: Path, *, keep_model: bool) -> None:
+    """Remove what a finished run has no use for: state to go on from, and older checkpoints."""
+    names = [f"{prefix}{name}" for prefix in (BEFORE, "new-") for name in (MODEL, STATE)]
+    for name in [*names, STATE, *([] if keep_model else [MODEL])]:
+        (folder / name).unlink(missing_ok=True)
+
+
+def _asked(cell: Cell) -> dict[str, Any]:
+    """Return what is done with a cell once it is trained, as JSON would give it back."""
+    reranked = [asked._asdict() for asked in cell.reranked]
+    found: dict[str, Any] = json.loads(
+        json.dumps({"protocols": cell.protocols, "rerank": reranked})
+    )
+    return found
+
+
+def _lists(config: Config) -> Lists:
+    """Return the data of a run; that of the last one is kept at hand."""
+    seed = config.seed if config.data.split == "random" else 0
+    return _loaded(config.data.model_dump_json(), seed)
+
+
+@lru_cache(maxsize=1)
+def _loaded(data: str, seed: int) -> Lists:
+    return build_lists(DataConfig.model_validate_json(data), seed=seed)

@@ -1,0 +1,67 @@
+"""How much room on disk the runs of a sweep take, told before it begins."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from fairtopk.errors import InputError
+from fairtopk.experiments.build import build_lists, build_scorer
+from fairtopk.experiments.grid import Cell
+
+BYTES = 4  # of a number
+PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
+SMALL_FILES = 200_000  # config, log, metrics and provenance of a run
+COPIES = 2  # of a checkpoint: one is written before the other goes
+STATE = 4  # a checkpoint in models: the kept one, the last, and two tables of an optimizer
+
+
+class Room(NamedTuple):
+    """Bytes on disk.
+
+    Attributes:
+        kept: By what is left when all runs are done.
+        at_work: By the largest run while it trains, beside that.
+    """
+
+    kept: int
+    at_work: int
+
+
+def room_of(cells: Iterable[Cell]) -> Room:
+    """Return an upper bound of the room that runs take; data is loaded to tell their size."""
+    kept, at_work, warmups = 0, 0, {}
+    sizes: dict[str, tuple[int, int, int]] = {}
+    for cell in cells:
+        config = cell.config
+        key = config.model_dump_json(include={"data": True, "model": True})
+        if key not in sizes:
+            lists = build_lists(config.data, seed=config.seed)
+            weights = build_scorer(config, lists.data).state_dict().values()
+            model = sum(one.numel() * one.element_size() for one in weights)
+            sizes[key] = model, len(lists.test.user), lists.data.n_ratings
+        model, users, pairs = sizes[key]
+        files = 1 + len(cell.protocols) + len(cell.reranked)
+        kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
+        kept += model if cell.keep_model else 0
+        at_work = max(at_work, COPIES * (STATE * model + pairs * BYTES))
+        warmups[config.model_dump_json(include={"data": True, "model": True, "seed": True})] = (
+            STATE * model
+        )
+    return Room(kept + sum(warmups.values()), at_work)
+
+
+def refuse_too_little(room: Room, out: Path, *, at_once: int) -> None:
+    """Refuse a folder on a disk that has not the room."""
+    there = next(place for place in (out, *out.resolve().parents) if place.exists())
+    free, needed = shutil.disk_usage(there).free, room.kept + at_once * room.at_work
+    if needed > free:
+        raise InputError(
+            f"{out} needs {in_words(needed)} and its disk has {in_words(free)} free; choose "
+            f"another --out, or set sweep.keep_models to false"
+        )
+
+
+def in_words(size: int) -> str:
+    """Return bytes as a person would say them."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

@@ -1,0 +1,153 @@
+"""`fairtopk sweep`."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from typer import Argument, Exit, Option
+
+from fairtopk.data.prepared import refuse_used
+from fairtopk.errors import InputError
+from fairtopk.experiments.console import console, table
+
+if TYPE_CHECKING:
+    from fairtopk.experiments.grid import Cell
+    from fairtopk.experiments.sweep import Event
+
+SOME_FAILED = 1  # exit code
+COLUMNS = ("done", "running", "failed", "of")
+
+
+def sweep(
+    config: Annotated[Path, Argument(help="a TOML file with a [sweep] table")],
+    out: Annotated[Path, Option(help="new folder for all runs")],
+    set_: Annotated[
+        list[str] | None, Option("--set", help="change a key of the config: training.epochs=5")
+    ] = None,
+    resume: Annotated[bool, Option(help="go on; runs that are done stay as they are")] = False,
+    processes: Annotated[
+        int | None, Option(min=1, help="runs at a time; default: one for each core")
+    ] = None,
+) -> None:
+    """Train many runs: data sets, methods, weights, K and seeds, whatever [sweep] lists.
+
+    Example: fairtopk sweep examples/sweep.toml --out runs/sweep
+    """
+    from fairtopk.experiments.grid import load_sweep
+
+    cells = load_sweep(config, set_ or ())
+    if not resume:
+        refuse_used(out)
+    elif not out.is_dir():
+        raise InputError(f"{out} holds no sweep to go on with; start it without --resume")
+
+    from fairtopk.experiments.report import report
+    from fairtopk.experiments.sweep import RESULTS, run_sweep
+
+    say_room(cells, out, processes)
+    with SweepProgress(cells) as progress:
+        outcome = run_sweep(cells, out, processes=processes, watch=progress)
+    for name, why in outcome.failures.items():
+        _say(f"failed: {name}: {why}")
+    if outcome.done:
+        page = report(out)
+        _say(f"{outcome.done:,} runs are done: {out / RESULTS}; look at {page}")
+    if outcome.failures:
+        _say(f"{len(outcome.failures):,} failed; --resume tries them again")
+        raise Exit(SOME_FAILED)
+
+
+def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
+    """Tell how much room on disk the runs take, and refuse a disk that has less."""
+    from fairtopk.experiments.disk import in_words, refuse_too_little, room_of
+    from fairtopk.experiments.sweep import cores
+
+    room, at_once = room_of(cells), processes or cores()
+    refuse_too_little(room, out, at_once=at_once)
+    _say(
+        f"{len(cells):,} runs, at most {in_words(room.kept)} on disk, and "
+        f"{in_words(at_once * room.at_work)} more while they train"
+    )
+
+
+class SweepProgress:
+    """Shows how far a sweep is: a table by method on a terminal, a line per run elsewhere.
+
+    Args:
+        cells: All of them.
+    """
+
+    def __init__(self, cells: "list[Cell]") -> None:
+        self.count = {_row(cell): Counter({"of": 0}) for cell in cells}
+        for cell in cells:
+            self.count[_row(cell)]["of"] += 1
+        self.running: dict[str, float] = {}  # name of a cell to when it was begun
+        self.start, self.finished = time.monotonic(), 0
+        self.live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> "SweepProgress":
+        if console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def __call__(self, event: "Event") -> None:
+        """Show what happened to a cell."""
+        name, counts = event.cell.name, self.count[_row(event.cell)]
+        counts[event.what] += 1
+        if event.what == "running":
+            self.running[name] = time.monotonic()
+        elif name in self.running:
+            seconds = time.monotonic() - self.running.pop(name)
+            counts["running"] -= 1
+            self.finished += 1
+            if not console.is_terminal:
+                told = event.failure or _figures(event.result)
+                _say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
+        if console.is_terminal:
+            self.live.update(Group(self._table(), self._place()), refresh=True)
+
+    def _place(self) -> str:
+        total = sum(counts["of"] for counts in self.count.values())
+        over = sum(counts["done"] + counts["failed"] for counts in self.count.values())
+        place = f"{over:,} of {total:,} runs"
+        if not self.finished or over == total:
+            return place
+        left = (time.monotonic() - self.start) / self.finished * (total - over)
+        return f"{place}, about {_duration(left)} left"
+
+    def _table(self) -> Table:
+        shown = table("", "data, method", *COLUMNS)
+        for row, counts in self.count.items():
+            shown.add_row(row, *(f"{counts[column]:,}" for column in COLUMNS))
+        return shown
+
+
+def _row(cell: "Cell") -> str:
+    return f"{cell.name.partition('/')[0]}, {cell.config.method.name}"
+
+
+def _figures(result: dict[str, Any] | None) -> str:
+    """Return NDCG and the gap of Eq. 9 at the smallest K of a metrics file."""
+    metrics = (result or {}).get("metrics", {})
+    shown = {name: cell["mean"] for name, cell in metrics.items() if cell["mean"] is not None}
+    ks = [int(name.partition("@")[2]) for name in shown if name.startswith("ndcg@")]
+    names = [f"{name}@{min(ks)}" for name in ("ndcg", "exposure_gap")] if ks else []
+    return ", ".join(f"{name} {shown[name]:.4g}" for name in names if name in shown)
+
+
+def _duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _say(line: str) -> None:
+    console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,160 @@
+"""Sweeps on the embedded data: repeated, killed, gone on with."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairtopk.errors import InputError
+from fairtopk.experiments.cells import run_cell
+from fairtopk.experiments.disk import refuse_too_little, room_of
+from fairtopk.experiments.grid import load_sweep
+from fairtopk.experiments.report import report
+from fairtopk.experiments.sweep import Event, run_sweep
+
+SWEEP = """
+[model]
+width = 8
+hidden = [8]
+[training]
+warmup_epochs = 1
+epochs = 2
+lists = { rated = 5, unrated = 60 }
+[evaluation]
+k = [10, 20]
+unrated = 100
+[sweep]
+seed = [0, 1]
+method = [{ name = "k-song", k = 20 }, { name = "kso-red", k = 20, c_relative = [0.5] }]
+protocols = ["full"]
+rerank = [{ method = "det-const-sort" }]
+"""
+
+
+@pytest.fixture(scope="module")
+def toml(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("sweep") / "sweep.toml"
+    path.write_text(SWEEP)
+    return path
+
+
+@pytest.fixture(scope="module")
+def swept(toml: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep."""
+    out = tmp_path_factory.mktemp("swept") / "out"
+    outcome = run_sweep(load_sweep(toml), out, processes=2)
+    assert (outcome.done, outcome.failures) == (4, {})
+    return out
+
+
+def numbers(out: Path) -> dict[str, Any]:
+    """Return every metric of every file of metrics, by its path."""
+    return {
+        path.relative_to(out).as_posix(): json.loads(path.read_text())["metrics"]
+        for pattern in ("metrics*.json", "rerank-*.json")
+        for path in out.rglob(pattern)
+    }
+
+
+def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None:
+    found = numbers(swept)
+    assert len(found) == 4 * 2 + 2  # sampled and full, and two colour-blind runs re-ranked
+    results = json.loads((swept / "results.json").read_text())
+    assert [(one["method"], one["seed"]) for one in results] == [
+        ("k-song", 0), ("kso-red", 0), ("k-song", 1), ("kso-red", 1),
+    ]  # fmt: skip
+    for one in results:
+        assert found[f"{one['run']}/metrics.json"] == one["metrics"]
+    assert not list(swept.rglob("*state.safetensors"))
+
+
+def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
+    toml: Path, swept: Path, tmp_path: Path
+) -> None:
+    out, moments = tmp_path / "out", random.Random(0)
+    command = [sys.executable, "-m", "fairtopk", "sweep", str(toml), "--out", str(out)]
+    for _ in range(3):
+        again = ["--resume"] if out.exists() else []
+        process = subprocess.Popen([*command, *again], stdout=subprocess.DEVNULL)
+        begun = time.monotonic()
+        while not (list(out.rglob("log.jsonl")) or process.poll() is not None):
+            assert time.monotonic() - begun < 120
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0, 1.5))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    outcome = run_sweep(load_sweep(toml), out, processes=2)
+    assert (outcome.done, outcome.failures) == (4, {})
+    assert numbers(out) == numbers(swept)
+
+
+def test_what_is_done_is_not_done_again(toml: Path, swept: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in swept.rglob("metrics*.json")}
+    seen: list[Event] = []
+    run_sweep(load_sweep(toml), swept, watch=seen.append)
+    assert [event.what for event in seen] == ["done"] * 4
+    assert before == {path: path.stat().st_mtime_ns for path in swept.rglob("metrics*.json")}
+
+
+def test_a_cell_that_fails_is_told_of_and_does_not_stop_the_others(
+    toml: Path, tmp_path: Path
+) -> None:
+    good, *_ = load_sweep(toml)
+    bad = load_sweep(toml, ["data.test=10000"])[0]._replace(name="bad")
+    outcome = run_sweep([bad, good], tmp_path / "out", processes=1)
+    assert outcome.done == 1
+    assert list(outcome.failures) == ["bad"]
+    assert json.loads((tmp_path / "out" / "failures.json").read_text()) == outcome.failures
+    (kept,) = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert kept["run"] == good.name
+
+
+def test_another_config_for_a_run_that_is_there_is_refused(toml: Path, swept: Path) -> None:
+    with pytest.raises(InputError, match="is not what the sweep now asks of that run"):
+        run_sweep(load_sweep(toml, ["training.epochs=3"]), swept)
+
+
+def test_new_wishes_are_granted_without_training_again(
+    toml: Path, swept: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(swept, out)
+    cell = load_sweep(toml, ['sweep.rerank=[{ method = "fa-ir" }]'])[0]
+    log = (out / cell.name / "log.jsonl").stat().st_mtime_ns
+    run_cell(cell, out)
+    assert list((out / cell.name).glob("rerank-fa-ir*.json"))
+    assert (out / cell.name / "log.jsonl").stat().st_mtime_ns == log
+
+
+def test_a_model_that_was_not_kept_cannot_be_measured_in_new_ways(
+    toml: Path, swept: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(swept, out)
+    cell = load_sweep(toml, ["sweep.rerank=[]", "sweep.keep_models=false"])[0]
+    run_cell(cell, out)
+    assert not (out / cell.name / "model.safetensors").exists()
+    with pytest.raises(InputError, match="has not kept its model"):
+        run_cell(load_sweep(toml)[0], out)
+
+
+def test_room_on_disk_is_bounded_and_told_beforehand(toml: Path, swept: Path) -> None:
+    room = room_of(load_sweep(toml))
+    used = sum(path.stat().st_size for path in swept.rglob("*") if path.is_file())
+    assert used <= room.kept < 20 * used
+    with pytest.raises(InputError, match="GB free; choose another --out"):
+        refuse_too_little(room._replace(kept=10**18), swept, at_once=1)
+
+
+def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(
+    swept: Path, tmp_path: Path
+) -> None:
+    page = report(swept, out=tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "k-song + det-const-sort (needs group labels when serving)" in page
