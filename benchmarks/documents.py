@@ -1,57 +1,54 @@
 """Rankers of features on published data with protected groups: quality, gaps, and what C buys.
 
-Usage: python benchmarks/documents.py --data DIR --out DIR [--seeds 5] [--only law-gender ...]
+Usage: python benchmarks/documents.py --data DIR --out DIR [--seeds 5] [--workers 2]
+       [--page docs/results/documents.md]
 
-`DIR` of the data holds one Parquet file for each set. Law and engineering students, W3C experts
-and TREC Fair 2020 have lists; German credit and COMPAS have none, so people are dealt into
-lists of 50, by seed. MQ2008 has no groups: it is there for NDCG alone. A fifth of the lists is
-for testing (given splits and folds where there are any), a seed is a fold or a split, and every
-figure is of test lists. No model is given the group, but for the rows called "group seen",
-where it is a feature as in DELTR's own experiments.
+`DIR` of the data holds the Parquet files that `document_sets.py` reads. No model is given the
+group, but where it is "seen": there it is a feature, as in DELTR's own experiments. A ranker
+is trained for each K, save DELTR, which knows none; figures are of test lists.
 
-Writes ``documents.csv``, a row for each ranker, metric and seed, which grows ranker by ranker:
-what is there already is not trained again. Prints a Markdown table of means and standard
-deviations over seeds.
+Writes ``documents.csv``, a row for each ranker, which grows ranker by ranker: what is there
+already is not trained again. Its tables are printed as Markdown, or put between the marks of a
+page.
 """
 
 import argparse
 import csv
-from collections.abc import Callable, Iterator
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+import torch
+from document_page import tables, written
+from document_sets import SETS, TEST, TRAINING, VALIDATION, Rows
 from numpy.typing import NDArray
+from torch import Tensor
 
 import fairtopk as ft
+from fairtopk.metrics import chance_floors, group_exposures, score_spread, summarise
 
 KS = (10, 50)
-LIST = 50  # people of a dealt list
-TEST = 0.2  # share of the lists
-COLUMNS = ("data", "model", "method", "c_relative", "seen", "seed", "metric", "mean", "n")
-TYPES = {"c_relative": pl.Float64, "seen": pl.Int64, "seed": pl.Int64, "mean": pl.Float64}
-SHOWN = ("ndcg", "exposure_gap", "exposure_gap_signed", "rank_exposure_gap",
-         "rank_exposure_gap_signed", "representation_gap")  # fmt: skip
-# One weight for everybody, and ten times that; DELTR's is its own curve below.
-METHODS: tuple[tuple[str, float | None], ...] = (
+FAIR = ("kso-red", "so-red", "ng-de", "deltr")
+METHODS: tuple[tuple[str, float | None], ...] = (  # with the weight of the penalty, C / n^2
     ("k-song", None),
-    ("kso-red", 0.5), ("kso-red", 5.0),
-    ("so-red", 0.5), ("so-red", 5.0),
-    ("ng-de", 0.5), ("ng-de", 5.0),
-    ("deltr", 0.5), ("deltr", 5.0),
+    *((method, c) for c in (0.5, 5.0) for method in FAIR),
 )  # fmt: skip
-DELTR_CURVE = (0.0, 0.5, 5.0, 50.0, 500.0)  # on law and engineering students, group seen
-
-
-class Rows(NamedTuple):
-    """Documents of a set: features, grades, lists, groups, and which are for testing."""
-
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    qid: NDArray[np.int64]
-    group: list[str | None] | None
-    test: NDArray[np.bool_]
+CURVE = (0.0, 0.1, 1.0, 10.0, 100.0)  # for DELTR with the group seen
+STUDENTS = tuple(name for name in SETS if name.startswith(("law", "engineering")))
+GROUPED = tuple(name for name in SETS if name != "mq2008")
+SHORT = tuple(SETS)[5:]  # sets whose lists are mostly no longer than 50
+STEPS, RATES = 200, {"linear": 5e-2, "mlp": 5e-3}
+LONG = 1_500  # steps at the default rates, to compare with
+CHECKED = ("law, race", "engineering, gender", "credit, sex")  # where both are tried
+BATCH = 16  # lists per step
+SHUFFLES = 200  # of labels, for a chance floor
+BEST = 0.9  # quantile of the grades of a list from which on precision counts
 
 
 class Ranker(NamedTuple):
@@ -61,11 +58,33 @@ class Ranker(NamedTuple):
     model: str
     method: str
     c_relative: float | None
+    k: int
     seen: int  # 1 where the group is a feature
+    steps: int
     seed: int
 
 
-Reader = Callable[[Path, int], Rows]
+class Lists(NamedTuple):
+    """Scores, grades and groups of lists, and which slots are no padding, ``[Q, L]`` each."""
+
+    scores: Tensor
+    relevance: Tensor
+    group: Tensor
+    mask: Tensor
+
+
+METRICS = ("ndcg", "exposure_gap", "rank_exposure_gap", "representation_gap",
+           "rank_exposure_gap_signed")  # fmt: skip
+CHOSEN_BY = ("ndcg", "rank_exposure_gap")  # on validation
+FLOORS = ("exposure_gap", "rank_exposure_gap", "representation_gap")
+COLUMNS = (
+    *Ranker._fields, "lists", "length", *METRICS, *(f"{name}_floor" for name in FLOORS),
+    "precision", "share", "exposure_ratio", "spread", *(f"valid_{name}" for name in CHOSEN_BY),
+)  # fmt: skip
+TYPES = {name: pl.Float64 for name in COLUMNS} | {
+    "data": pl.String, "model": pl.String, "method": pl.String, "k": pl.Int64,
+    "seen": pl.Int64, "steps": pl.Int64, "seed": pl.Int64, "lists": pl.Int64,
+}  # fmt: skip
 
 
 def main() -> None:
@@ -73,216 +92,135 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--only", nargs="+", default=list(SETS))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     path = asked.out / "documents.csv"
     if not path.exists():
         path.write_text(",".join(COLUMNS) + "\n")
-    done = set(pl.read_csv(path, schema_overrides=TYPES).select(Ranker._fields).rows())
-    for ranker in rankers(asked.only, asked.seeds):
-        if tuple(ranker) not in done:
-            with path.open("a", newline="") as file:
-                csv.writer(file).writerows([*measure(ranker, asked.data)])
-    print(table(pl.read_csv(path, schema_overrides=TYPES)))
+    done = set(pl.read_csv(path, schema=TYPES).select(Ranker._fields).rows())
+    left = [one for one in rankers(asked.seeds) if tuple(one) not in done]
+    if left:
+        os.environ["POLARS_MAX_THREADS"] = "1"
+        with (
+            ProcessPoolExecutor(asked.workers, get_context("spawn"), _on_one_thread) as pool,
+            path.open("a", newline="") as file,
+        ):
+            rows = csv.writer(file, lineterminator="\n")
+            for job in as_completed([pool.submit(measured, one, asked.data) for one in left]):
+                rows.writerows(job.result())
+                file.flush()
+    shown = tables(pl.read_csv(path, schema=TYPES))
+    if asked.page is None:
+        print("\n\n".join(shown.values()))
+    else:
+        asked.page.write_text(written(asked.page.read_text(), shown))
 
 
-def rankers(names: list[str], seeds: int) -> Iterator[Ranker]:
-    for name in names:
-        for seed in range(seeds):
-            for model in ("linear", "mlp"):
-                for method, c in METHODS:
-                    if name != "mq2008" or c is None:
-                        yield Ranker(name, model, method, c, 0, seed)
-            if name.startswith(("law", "engineering")):
-                for c in DELTR_CURVE:
-                    yield Ranker(name, "linear", "deltr", c, 1, seed)
+def rankers(seeds: int) -> Iterator[Ranker]:
+    """Yield every ranker, those of a seed together."""
+    for seed in range(seeds):
+        for c in CURVE:
+            for name in STUDENTS:
+                yield Ranker(name, "linear", "deltr", c, KS[0], 1, STEPS, seed)
+        for method, c in METHODS:
+            for name in SETS if c is None else GROUPED:
+                for k in KS[:1] if name in SHORT or method == "deltr" else KS:
+                    for model in RATES:
+                        yield Ranker(name, model, method, c, k, 0, STEPS, seed)
+    for name in CHECKED:
+        for model in RATES:
+            yield Ranker(name, model, "k-song", None, KS[0], 0, LONG, 0)
+            yield Ranker(name, model, "kso-red", 0.5, KS[0], 0, LONG, 0)
 
 
-def measure(ranker: Ranker, folder: Path) -> Iterator[tuple[object, ...]]:
-    """Train a ranker; yield a row for each metric."""
+def measured(ranker: Ranker, folder: Path) -> list[list[object]]:
+    """Train a ranker; return its row, or those of each K where it knows none."""
     rows = SETS[ranker.data](folder, ranker.seed)
-    x = rows.x
     if ranker.seen:
-        x = np.column_stack([x, np.array([one == "protected" for one in rows.group or []])])
-    longest = np.bincount(rows.qid[rows.test]).max()
-    ks = [k for k in KS if k < longest]
+        rows = rows._replace(x=np.column_stack([rows.x, rows.group == 0]))
+    model = _fitted(ranker, _of_part(rows, TRAINING))
+    test, valid = (_lists(model, _of_part(rows, part)) for part in (TEST, VALIDATION))
+    ks = KS if ranker.method == "deltr" and ranker.data not in SHORT else (ranker.k,)
+    return [_row(ranker._replace(k=k), test, valid) for k in ks]
+
+
+def _fitted(ranker: Ranker, rows: Rows) -> ft.FairRanker:
+    n_lists = len(np.unique(rows.qid))
     model = ft.FairRanker(
-        ranker.method, ranker.model, k=ks[-1], c_relative=ranker.c_relative, seed=ranker.seed
+        ranker.method,
+        ranker.model,
+        k=ranker.k,
+        c_relative=ranker.c_relative,
+        epochs=math.ceil(ranker.steps / math.ceil(n_lists / BATCH)),
+        rate=None if ranker.steps == LONG else RATES[ranker.model],
+        batch_size=BATCH,
+        seed=ranker.seed,
     )
-    train, test = ~rows.test, rows.test
-    model.fit(x[train], rows.y[train], qid=rows.qid[train], groups=_some(rows.group, train))
-    found = model.evaluate(
-        x[test], rows.y[test], qid=rows.qid[test], groups=_some(rows.group, test), k=ks
+    known = (rows.group >= 0).any()
+    labels = [None if one < 0 else int(one) for one in rows.group] if known else None
+    return model.fit(rows.x, rows.y, qid=rows.qid, groups=labels)
+
+
+def _row(ranker: Ranker, test: Lists, valid: Lists) -> list[object]:
+    k = ranker.k
+    found = {name: _mean(values) for name, values in _summary(test, k).items()}
+    floors = chance_floors(
+        test.scores, test.group, ks=[k], mask=test.mask, shuffles=SHUFFLES, seed=ranker.seed
     )
-    for name, mean, n in found.select("metric", "mean", "n").rows():
-        yield (*ranker, name, mean, n)
-
-
-def table(found: pl.DataFrame) -> str:
-    """Return means and deviations over seeds as Markdown, a row for each ranker."""
-    wanted = [f"{name}@{k}" for k in KS for name in SHOWN]
-    keys = ["data", "seen", "model", "method", "c_relative"]
-    cells = (
-        found.filter(pl.col("metric").is_in(wanted))
-        .group_by([*keys, "metric"], maintain_order=True)
-        .agg(pl.col("mean").mean(), pl.col("mean").std().alias("std"), pl.len().alias("seeds"))
+    found |= {name: floor.value for name, floor in floors.items()}
+    top = test.scores.masked_fill(~test.mask, -torch.inf).topk(k).indices
+    protected = (test.group == 0).gather(-1, top)
+    least = torch.where(test.mask, test.relevance, torch.nan).nanquantile(
+        BEST, dim=-1, keepdim=True
     )
-    lines = [f"| {' | '.join([*keys, *wanted])} |", f"|{' --- |' * (len(keys) + len(wanted))}"]
-    for key, part in cells.group_by(keys, maintain_order=True):
-        shown = {row["metric"]: row for row in part.iter_rows(named=True)}
-        values = [_cell(shown.get(name)) for name in wanted]
-        lines.append(
-            f"| {' | '.join(['' if one is None else str(one) for one in key] + values)} |"
-        )
-    return "\n".join(lines)
+    good = ((test.relevance >= least) & test.mask).gather(-1, top)
+    exposures = group_exposures(test.scores, test.group, k=test.mask.shape[1], mask=test.mask)
+    ratio = exposures[:, 0] / exposures[:, 1]
+    spread = score_spread(test.scores, mask=test.mask)
+    beside = [_mean(one.float()) for one in (good, protected, ratio, spread)]
+    chosen_by = [_mean(_summary(valid, k)[f"{name}@{k}"]) for name in CHOSEN_BY]
+    values = [found[f"{name}@{k}"] for name in (*METRICS, *(f"{one}_floor" for one in FLOORS))]
+    numbers = [f"{one:.5g}" for one in (*values, *beside, *chosen_by)]
+    length = f"{test.mask.sum() / len(test.mask):.5g}"
+    return [*ranker, len(test.mask), length, *numbers]
 
 
-def _cell(row: dict[str, float] | None) -> str:
-    if row is None or row["mean"] is None:
-        return ""
-    spread = "" if row["std"] is None else f" ± {row['std']:.4f}"
-    return f"{row['mean']:.4f}{spread}"
+def _summary(lists: Lists, k: int) -> dict[str, Tensor]:
+    return summarise(lists.scores, lists.relevance, lists.group, ks=[k], mask=lists.mask)
 
 
-def _some(group: list[str | None] | None, where: NDArray[np.bool_]) -> list[str | None] | None:
-    return (
-        None if group is None else [one for one, take in zip(group, where, strict=True) if take]
-    )
+def _mean(values: Tensor) -> float:
+    return float(values.nanmean())
 
 
-def _protected(column: pl.Series) -> list[str | None]:
-    names = {True: "protected", False: "other", None: None}
-    return [names[one] for one in column.cast(pl.Boolean).to_list()]
+def _of_part(rows: Rows, part: int) -> Rows:
+    return Rows(*(column[rows.part == part] for column in rows))
 
 
-def _graded(relevance: pl.Series) -> NDArray[np.float64]:
-    """Return relevance as grades from 0 to 4; its own scale may be any."""
-    low, high = relevance.min(), relevance.max()
-    return ((relevance - low) / (high - low) * 4).to_numpy()  # type: ignore[operator]
+def _lists(model: ft.FairRanker, rows: Rows) -> Lists:
+    """Return rows with their scores as lists, padded to the longest."""
+    order = np.argsort(rows.qid, kind="stable")
+    sizes = np.unique(rows.qid, return_counts=True)[1]
+    mask = np.arange(sizes.max()) < sizes[:, None]
 
+    def padded(values: NDArray[np.generic], empty: float) -> Tensor:
+        table = np.full(mask.shape, empty, values.dtype)
+        table[mask] = values[order]
+        return torch.from_numpy(table)
 
-def students(file: str, features: tuple[str, ...]) -> Reader:
-    """Return the reader of law or engineering students; a test list is a split, or a year."""
-
-    def read(folder: Path, seed: int) -> Rows:
-        frame = pl.read_parquet(folder / f"{file}.parquet")
-        test = (
-            frame["split"] == "test"
-            if "split" in frame.columns
-            else frame["query_id"] == frame["query_id"].unique().sort()[seed % 5]
-        )
-        qid = frame["query_id"].to_numpy() * 2 + test.to_numpy()
-        return Rows(
-            frame.select(features).to_numpy(),
-            _graded(frame["relevance"]),
-            qid,
-            _protected(frame["protected"]),
-            test.to_numpy(),
-        )
-
-    return read
-
-
-def experts(folder: Path, seed: int) -> Rows:
-    frame = pl.read_parquet(folder / "w3c-experts.gender.parquet")
-    return Rows(
-        frame.select(pl.col("^f[0-9]+$")).to_numpy(),
-        _graded(frame["relevance"]),
-        frame["query_id"].to_numpy(),
-        _protected(frame["protected"]),
-        (frame["test_fold"] == seed % 6 + 1).to_numpy(),
+    scores = model.predict(rows.x, qid=rows.qid)
+    return Lists(
+        padded(scores, 0),
+        padded(rows.y.astype(np.float32), 0),
+        padded(rows.group, -1),
+        torch.from_numpy(mask),
     )
 
 
-def papers(folder: Path, seed: int) -> Rows:
-    frame = pl.read_parquet(folder / "trec-fair-2020.features.parquet")
-    return Rows(
-        np.log1p(frame.select(pl.col("^f[0-9]+$")).to_numpy().clip(0)),
-        frame["relevance"].cast(pl.Float64).to_numpy(),
-        frame["query_id"].to_numpy(),
-        _protected(frame["frac_low_h"] >= 1),
-        _some_lists(frame["query_id"].to_numpy(), seed),
-    )
-
-
-def letor(folder: Path, seed: int) -> Rows:
-    frame = pl.read_parquet(folder / "mq2008.parquet")
-    return Rows(
-        frame.select(pl.col("^f[0-9]+$")).to_numpy(),
-        frame["relevance"].cast(pl.Float64).to_numpy(),
-        frame["query_id"].to_numpy(),
-        None,
-        (frame["subset"] == seed % 5 + 1).to_numpy(),
-    )
-
-
-def people(
-    file: str,
-    protected: Callable[[pl.DataFrame], pl.Series],
-    good: pl.Expr,
-    drop: tuple[str, ...],
-) -> Reader:
-    """Return the reader of a table of people, dealt into lists of 50."""
-
-    def read(folder: Path, seed: int) -> Rows:
-        frame = pl.read_parquet(folder / f"{file}.parquet")
-        order = np.random.default_rng(seed).permutation(len(frame) // LIST * LIST)
-        frame = frame[order]
-        text = [name for name, kind in frame.schema.items() if kind == pl.String]
-        kept = frame.drop(drop)
-        kept = kept.to_dummies([name for name in text if name in kept.columns]).fill_null(0)
-        qid = np.arange(len(frame)) // LIST
-        return Rows(
-            kept.to_numpy().astype(np.float64),
-            frame.select(good.cast(pl.Float64)).to_series().to_numpy(),
-            qid,
-            _protected(protected(frame)),
-            _some_lists(qid, seed),
-        )
-
-    return read
-
-
-def _some_lists(qid: NDArray[np.integer], seed: int) -> NDArray[np.bool_]:
-    """Return the rows of a fifth of the lists."""
-    lists = np.unique(qid)
-    chosen = np.random.default_rng([seed, 1]).permutation(lists)[: round(TEST * len(lists))]
-    return np.isin(qid, chosen)
-
-
-LAW, ENGINEERING = ("lsat", "ugpa"), ("psu_math", "psu_lang", "psu_science", "hs_gpa")
-CREDIT = ("risk", "sex", "age")
-REPEATED = (
-    "id", "sex", "race", "age_cat", "decile_score", "score_text", "is_recid", "two_year_recid"
-)  # fmt: skip
-SETS: dict[str, Reader] = {
-    "law-gender": students("law-students.gender", LAW),
-    "law-race": students("law-students.race_black", LAW),
-    "engineering-gender": students("engineering-students.gender", ENGINEERING),
-    "engineering-school": students("engineering-students.highschool", ENGINEERING),
-    "experts-gender": experts,
-    "papers-h-index": papers,
-    "credit-sex": people(
-        "german-credit", lambda one: one["sex"] == "female", pl.col("risk") == "good", CREDIT
-    ),
-    "credit-age": people(
-        "german-credit", lambda one: one["age"] < 25, pl.col("risk") == "good", CREDIT
-    ),
-    "compas-race": people(
-        "compas-two-years",
-        lambda one: one["race"] == "African-American",
-        pl.col("two_year_recid") == 0,
-        REPEATED,
-    ),
-    "compas-sex": people(
-        "compas-two-years",
-        lambda one: one["sex"] == "Female",
-        pl.col("two_year_recid") == 0,
-        REPEATED,
-    ),
-    "mq2008": letor,
-}
+def _on_one_thread() -> None:
+    torch.set_num_threads(1)
 
 
 if __name__ == "__main__":

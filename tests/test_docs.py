@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST
 from fairtopk.rerankers import RERANKERS
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -31,6 +32,13 @@ def test_a_session_prints_what_its_page_shows(name: str) -> None:
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=said.append)
     assert not said, "".join(said)
+
+
+@pytest.mark.parametrize("method", [*METHODS, *ADVERSARIAL, ROBUST, *RERANKERS])
+def test_every_method_is_in_the_table_of_methods(method: str) -> None:
+    rows = [line.split("|")[1] for line in (DOCS / "methods.md").read_text().splitlines()
+            if line.startswith("| `")]  # fmt: skip
+    assert any(f"`{method}`" in row for row in rows)
 
 
 @pytest.mark.parametrize("method", RERANKERS)

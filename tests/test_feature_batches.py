@@ -53,6 +53,14 @@ def test_an_epoch_has_every_query_once_and_goes_on_in_the_middle(features: Featu
     assert [one.tolist() for one in later] == [whole[2].tolist()]
 
 
+def test_a_batch_that_holds_all_lists_is_made_once(features: Features) -> None:
+    sampler = FeatureSampler(features, seed=0)
+    (one,), (other,) = sampler.epoch(0, batch_size=3), sampler.epoch(1, batch_size=4)
+    assert one is other
+    assert sorted(one.query.tolist()) == [0, 1, 2]
+    assert list(sampler.epoch(1, batch_size=3, first=1)) == []
+
+
 @pytest.mark.parametrize("slots", [1, 4, 6, 100])
 def test_blocks_hold_all_lists_in_order_within_the_slots_allowed(
     features: Features, slots: int

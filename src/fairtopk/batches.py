@@ -134,11 +134,21 @@ class ListSampler:
         self.train: Ratings = train
         self.group = data.group
         self.n_items = data.n_items
-        self.n_groups = len(data.group_names)
+        self.group_names, self.n_groups = data.group_names, len(data.group_names)
         self.sizes, self.seed, self.corrected = sizes, seed, corrected
         self.ideal_dcg = ideal_dcg(train.offsets, train.rating, ideal_k or self.n_items)
         self.n_relevant = np.add.reduceat(train.rating > 0, train.offsets[:-1], dtype=np.int64)
         self.by_group = _items_by_group(data.group, self.n_groups)
+
+    @property
+    def n_queries(self) -> int:
+        """Rows of tables kept per query."""
+        return len(self.n_relevant)
+
+    @property
+    def n_pairs(self) -> int:
+        """Rows of tables kept per (query, item)."""
+        return len(self.train.item)
 
     def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
         """Return the lists that `users` have in `epoch`."""

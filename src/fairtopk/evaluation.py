@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from fairtopk.batches import Batch, candidate_batch
 from fairtopk.kernels.catalogue import relevance_of, sizes_without
@@ -63,18 +64,26 @@ class Beside(NamedTuple):
 
 
 def beside_gaps(
-    scorer: nn.Module, blocks: Sequence[Batch], ks: Sequence[int], *, seed: int
+    scorer: nn.Module,
+    blocks: Sequence[Batch],
+    ks: Sequence[int],
+    *,
+    seed: int,
+    member: Tensor | None = None,
 ) -> Beside:
-    """Return what tells gaps from chance and from flat scores; all lists are held at once."""
-    scores = torch.cat([score(scorer, batch) for batch in blocks])
-    group = torch.cat([batch.group for batch in blocks])
-    mask = torch.cat([batch.mask for batch in blocks])
-    relevance = torch.cat([batch.relevance for batch in blocks])
+    """Return what tells gaps from chance and from flat scores; all lists are held at once.
+
+    `member` is that of `parities`.
+    """
+    scores = _stacked([score(scorer, batch) for batch in blocks], padding=0.0)
+    group = _stacked([batch.group for batch in blocks], padding=-1)
+    mask = _stacked([batch.mask for batch in blocks], padding=False)
+    relevance = _stacked([batch.relevance for batch in blocks], padding=0.0)
     shuffles = _most_shuffles(len(scores))
     return Beside(
         floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
         spread=score_spread(scores, mask=mask),
-        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed),
+        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member),
     )
 
 
@@ -95,7 +104,12 @@ def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[s
 
 
 def evaluate_full_beside(
-    scorer: nn.Module, part: HeldOut, ks: Sequence[int], *, seed: int
+    scorer: nn.Module,
+    part: HeldOut,
+    ks: Sequence[int],
+    *,
+    seed: int,
+    member: Tensor | None = None,
 ) -> tuple[dict[str, Tensor], Beside]:
     """Return `evaluate_full`, and what belongs beside the gaps, scoring each user once."""
     ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(part.user))
@@ -114,7 +128,7 @@ def evaluate_full_beside(
         spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
         first += len(block.size)
     whole = {name: torch.cat(parts) for name, parts in counts.items()}
-    overall = parities_of_counts(whole, ks, seed=seed)
+    overall = parities_of_counts(whole, ks, seed=seed, member=member)
     beside = Beside(joined_floors(floors), torch.cat(spreads), overall)
     return _joined(values), beside
 
@@ -193,6 +207,14 @@ def _relevant_sizes(part: HeldOut, n_groups: int) -> NDArray[np.int64]:
 def _most_shuffles(n_lists: int) -> int:
     """Return how often a list is shuffled at most."""
     return min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // n_lists))
+
+
+def _stacked(blocks: Sequence[Tensor], *, padding: float) -> Tensor:
+    """Return the lists of all blocks, padded to the longest, ``[Q, L]``."""
+    longest = max(block.shape[1] for block in blocks)
+    return torch.cat(
+        [pad(block, (0, longest - block.shape[1]), value=padding) for block in blocks]
+    )
 
 
 def _joined(blocks: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

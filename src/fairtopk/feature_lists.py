@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
+from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION
 
 
 class FeatureSplit(NamedTuple):
@@ -42,6 +43,15 @@ def split_queries(
 
     A split is a function of (data, shares, seed). Queries keep their order within each part.
     """
+    part = query_parts(features, test=test, validation=validation, seed=seed)
+    codes = (TRAIN, VALIDATION, TEST)
+    return FeatureSplit(*(take_queries(features, np.flatnonzero(part == one)) for one in codes))
+
+
+def query_parts(
+    features: Features, *, test: float, validation: float, seed: int
+) -> NDArray[np.int8]:
+    """Return the part that each query is in, ``[n_queries]``; see `split_queries`."""
     if not (test > 0 and validation >= 0 and test + validation < 1):
         raise InputError(
             f"test and validation must be shares of the queries that leave some for training, "
@@ -55,8 +65,10 @@ def split_queries(
             f"and {validation:g}; give larger shares, or more queries"
         )
     order = np.random.default_rng(seed).permutation(features.n_queries)
-    parts = np.split(order, [n_train, n_train + n_validation])
-    return FeatureSplit(*(take_queries(features, np.sort(part)) for part in parts))
+    part = np.full(features.n_queries, TEST)
+    part[order[:n_train]] = TRAIN
+    part[order[n_train : n_train + n_validation]] = VALIDATION
+    return part
 
 
 def take_queries(features: Features, queries: NDArray[np.integer]) -> Features:

@@ -187,7 +187,7 @@ def test_a_file_that_is_not_toml_is_refused(tmp_path: Path) -> None:
 
 def test_every_example_is_a_config() -> None:
     examples = sorted((Path(__file__).parents[2] / "examples").glob("*.toml"))
-    names = {path.stem: load_config(path) for path in examples}
+    names = {path.stem: load_config(path) for path in examples if path.stem != "sweep"}
     assert all(isinstance(config, Config) for config in names.values())
     assert {config.method.name for config in names.values()} == {
         "song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red", "dpr-rsp",

@@ -109,3 +109,9 @@ def test_what_is_wrong_with_a_sweep_is_told_in_a_sentence(
     path.write_text(text)
     with pytest.raises(InputError, match=sentence.replace(".", r"\.")):
         load_sweep(path)
+
+
+def test_the_example_is_a_sweep() -> None:
+    found = load_sweep(Path(__file__).parents[2] / "examples" / "sweep.toml")
+    assert len(found) == 3 * (1 + 2 + 2)
+    assert [len(cell.reranked) for cell in found[:2]] == [4, 0]

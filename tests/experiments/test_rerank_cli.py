@@ -124,6 +124,43 @@ def test_the_table_shows_what_an_audit_of_both_files_finds(
     assert f"{found['metrics'][f'ndcg@{K}']['mean']:.3g} ±" in ended.stdout
 
 
+@pytest.mark.parametrize(("grade", "kind"), [("1", pl.Int64), ("0.5", pl.Float64)])
+def test_whole_grades_of_a_text_stay_whole_numbers(
+    grade: str, kind: type[pl.DataType], run: Run, ranked: Path, tmp_path: Path
+) -> None:
+    graded = pl.read_csv(ranked).with_columns(
+        hired=pl.when(pl.col("hired") == 1).then(pl.lit(grade)).otherwise(pl.lit("0"))
+    )
+    graded.write_csv(tmp_path / "graded.csv")
+    more = ("--score", "score", "--relevance", "hired", "--method", "det-cons", "--out")
+    ended = run(*more, tmp_path / "fair.csv", file=tmp_path / "graded.csv")
+    assert ended.code == 0, ended.stderr
+    after = pl.read_csv(tmp_path / "fair.csv")
+    assert after["hired"].dtype == kind
+    ids = ["job", "person"]
+    expected = pl.read_csv(tmp_path / "graded.csv").sort(ids)["hired"]
+    assert after.sort(ids)["hired"].to_list() == expected.to_list()
+
+
+def test_a_user_is_told_which_groups_are_meant_and_what_is_in_none(
+    run: Run, ranked: Path, tmp_path: Path
+) -> None:
+    unlabelled = pl.col("person") == PEOPLE - 1
+    labelled = pl.read_csv(ranked).with_columns(
+        sex=pl.when(unlabelled).then(None).otherwise(pl.col("sex"))
+    )
+    labelled.write_csv(tmp_path / "labelled.csv")
+    words = ("--score", "score", "--method")
+    ended = run(*words, "fa-ir", file=tmp_path / "labelled.csv")
+    assert "fa-ir is for 'm' against all others" in ended.stdout
+    assert "signed gaps are of 'm', below 0 where it has less than the others" in ended.stdout
+    assert f"{JOBS} rows have no label: they stay, and nothing is asked" in ended.stdout
+    ended = run(*words, "group-bonus", "--bonus", "1", "--group", "f")
+    assert "group-bonus is for 'f' against all others" in ended.stdout
+    assert "have no label" not in ended.stdout
+    assert "against all others" not in run(*words, "det-cons").stdout
+
+
 def test_ranks_will_do_and_without_grades_there_is_no_ndcg(
     run: Run, ranked: Path, tmp_path: Path
 ) -> None:

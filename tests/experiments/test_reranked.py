@@ -1,6 +1,7 @@
 """Re-rankers beside a trained run: the same lists, the same K, in the same report."""
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairtopk.experiments.config import check_config
 from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked import OpenRun, open_run, rerank_run, result_name
 from fairtopk.experiments.reranked_results import with_reranked
+from fairtopk.experiments.result import write_result
 from fairtopk.experiments.run import train_run
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.page import sweep_page
@@ -158,6 +160,21 @@ def test_no_two_requests_have_one_file(blind: OpenRun) -> None:
     assert len(names) == len(requests)
 
 
+def test_files_of_many_shares_have_names_that_can_be_written() -> None:
+    def name(last: float) -> str:
+        shares = {str(group): 1 / 30 for group in range(29)} | {"29": last}
+        record = {"method": "det-cons", "k": K, "settings": {"targets": shares}}
+        return result_name({"reranked": record, "protocol": "sampled", "part": "test"})
+
+    assert len(name(0.01)) < 200
+    assert name(0.01) != name(0.02)
+
+
+def test_shares_without_names_of_groups_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^det-cons: targets must be shares by name of a gr"):
+        Asked("det-cons", K, {"targets": [0.3, 0.7]}).checked()
+
+
 def test_the_command_writes_results_that_a_report_shows_beside_the_runs(
     run: Callable[..., tuple[Any, str, str]], runs: Path
 ) -> None:
@@ -194,6 +211,20 @@ def test_the_command_writes_results_that_a_report_shows_beside_the_runs(
     assert changed.metrics[f"rank_exposure_gap@{K}"].difference < 0
     (values,) = (runs / "blind").glob("per_query-rerank-det-const-sort*")
     assert load_tensors(values).about["data"] == "synthetic-1000x800-bias-4-seed-0"
+
+
+def test_the_page_tells_how_many_lists_have_not_what_was_asked_for(
+    blind: OpenRun, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs"
+    shutil.copytree(blind.out, runs / "blind", ignore=shutil.ignore_patterns("*rerank-*"))
+    asked = Asked("det-cons", 50, {"targets": {"a": 0.9}}, "mark")
+    result, queries = rerank_run(blind, asked).measured
+    write_result(runs / "blind" / result_name(result), result, queries)
+    sweep = with_reranked(runs, collect(runs))
+    (line,) = sweep.missing
+    assert line.startswith("blind: 1,000 of 1,000 lists of rerank-det-cons-targets")
+    assert line in sweep_page(sweep, views_of(sweep.results), {})
 
 
 @pytest.mark.parametrize("content", ["{", '{"reranked": null}'])

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.functional.bpr import bpr_loss, list_pairs
+from fairtopk.functional.bpr import bpr_loss, graded_pairs, list_pairs
 
 
 def plain(scores: Tensor, relevance: Tensor, mask: Tensor) -> list[Tensor]:
@@ -51,3 +51,36 @@ def test_scores_far_apart_give_finite_numbers() -> None:
     loss, grad = bpr_loss(scores, pairs)
     assert loss.tolist() == [1e4, 0.0]
     assert grad.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
+
+
+def by_grades(scores: Tensor, grades: Tensor, mask: Tensor) -> list[tuple[int, int]]:
+    """The pairs (above, below) of a list: items of a grade take turns with those above it."""
+    slots = [slot for slot in range(len(scores)) if mask[slot]]
+    slots.sort(key=lambda slot: -float(grades[slot]))
+    found = []
+    for grade in sorted({float(grades[slot]) for slot in slots}):
+        above = [slot for slot in slots if grades[slot] > grade]
+        below = [slot for slot in slots if grades[slot] == grade]
+        found += [(above[turn % len(above)], one) for turn, one in enumerate(below) if above]
+    return found
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**31), st.sampled_from([1, 2, 5]))
+def test_by_grades_each_item_is_paired_with_one_of_a_higher_grade(
+    seed: int, n_grades: int
+) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(4, 7, generator=rng)
+    grades = torch.randint(n_grades, (4, 7), generator=rng).float()
+    mask = torch.rand(4, 7, generator=rng) < 0.8
+    pairs = graded_pairs(grades, mask)
+    found = sorted(zip(*(part.tolist() for part in pairs), strict=True))
+    assert found == sorted(
+        (query, *pair)
+        for query in range(4)
+        for pair in by_grades(scores[query], grades[query], mask[query])
+    )
+    if n_grades == 2:
+        plain_pairs = list_pairs(grades, mask)
+        assert found == sorted(zip(*(part.tolist() for part in plain_pairs), strict=True))

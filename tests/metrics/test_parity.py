@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fairtopk.errors import InputError
 from fairtopk.metrics import Overall, parities, reo, rsp
 
 Slot = tuple[float, int, bool, int]  # score, group, valid, grade
@@ -100,6 +101,36 @@ def test_several_k_at_once_give_what_each_gives_alone() -> None:
     for k in (2, 7):
         assert found[f"rsp@{k}"] == rsp(scores, groups, k=k, seed=5)
         assert found[f"reo@{k}"] == reo(scores, grades, groups, k=k, seed=5)
+
+
+def test_items_may_be_in_several_groups() -> None:
+    """Group 1 is in both of two others, 0 in the first, 2 in the second."""
+    scores, grades, groups = some_lists()
+    member = torch.tensor([[1, 0], [1, 1], [0, 1]])
+    found = parities(scores, grades, groups, ks=[4, 12], seed=5, member=member)
+    assert {name: found[name] for name in ("rsp@4", "reo@12")} == {
+        "rsp@4": rsp(scores, groups, k=4, seed=5),
+        "reo@12": reo(scores, grades, groups, k=12, seed=5),
+    }
+    top = scores >= scores.topk(4).values[:, -1:]
+    for name, counts in (("rsp", groups >= 0), ("reo", (groups >= 0) & (grades > 0))):
+        chances = []
+        for several in ((0, 1), (1, 2)):
+            inside = counts & torch.isin(groups, torch.tensor(several))
+            chances.append(int((inside & top).sum()) / int(inside.sum()))
+        whole = found[f"{name}_split@4"]
+        assert whole.by_group == pytest.approx(chances, rel=1e-6)
+        assert whole.value == pytest.approx(np.std(chances) / np.mean(chances), rel=1e-6)
+        low, high = whole.ci95
+        assert low < whole.value < high
+        assert found[f"{name}_split@12"].value == 0
+
+
+@pytest.mark.parametrize("member", [torch.ones(3), torch.ones(2, 4)])
+def test_a_table_of_groups_that_does_not_fit_is_refused(member: Tensor) -> None:
+    scores, grades, groups = some_lists()
+    with pytest.raises(InputError, match="member must have a row for each of 3 groups"):
+        parities(scores, grades, groups, ks=[4], member=member)
 
 
 def test_the_whole_list_gives_all_groups_the_same_chance() -> None:

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairtopk.reranking.mixtures import Program, _of_several_groups, best_mixture
+from fairtopk.reranking.mixtures import Program, _improve, _of_several_groups, best_mixture
 
-pytest.importorskip("scipy")
+linprog = pytest.importorskip("scipy.optimize").linprog
 
 
 def program(seed: int, *, n: int, k: int, slack: float, ties: bool) -> Program:
@@ -72,3 +72,15 @@ def test_the_utility_lies_between_chance_and_the_order_by_utility(seed: int) -> 
     fair = best_mixture(equal)
     assert fair is not None
     assert worth(equal, fair)[0] >= one.utility.mean() * one.discount.sum()
+
+
+def test_a_gain_that_is_rounding_ends_with_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = np.zeros((3, 12))
+    rates[np.arange(12) % 3, np.arange(12)] = 1 / 4
+    several = program(3, n=12, k=5, slack=0.01, ties=False)._replace(rates=rates)
+    mixture = best_mixture(several)
+    assert mixture is not None
+    monkeypatch.setattr("fairtopk.reranking.mixtures.TOLERANCE", -1.0)  # all seems to gain
+    rankings = list(mixture[0])
+    solved = _improve(rankings, several, linprog, allowed=0.0)
+    assert -solved.fun == pytest.approx(worth(several, mixture)[0])

@@ -52,7 +52,10 @@ def test_a_share_of_the_gap_is_taken_away(
     def mean_gap(lam: Floats) -> Floats:
         return gap(lam).sum(keepdims=True)
 
-    for one, first in ((gap, reach(sides)), (mean_gap, reach(sides).max(keepdims=True))):
+    for one, first in (
+        (gap, reach(sides, mu=0.5)),
+        (mean_gap, reach(sides, mu=0.5).max(keepdims=True)),
+    ):
         (lam, met), without = multipliers(one, first, share=share), one(np.zeros(1))
         assert met.all()
         np.testing.assert_allclose(one(lam), (1 - share) * without, atol=2e-7)
@@ -67,7 +70,7 @@ def test_a_list_that_lacks_a_side_has_a_multiplier_of_0() -> None:
     def gap(lam: Floats) -> Floats:
         return gaps(play(appeal, sides, mask, lam, mu=0.5).exposure, sides)
 
-    lam = multipliers(gap, reach(sides), share=1.0).lam
+    lam = multipliers(gap, reach(sides, mu=0.5), share=1.0).lam
     assert lam[0] == 0
     assert lam[1] > 0
 
@@ -81,12 +84,25 @@ def test_where_groups_cannot_get_the_same_it_is_the_largest_that_was_tried() -> 
         relevance = np.array([[0.1, 0.9]])
         return gaps(exposures(relevance, sides, mask, lam, mu=0.5).exposure, sides)
 
-    found = multipliers(gap, reach(sides), share=1.0)
+    found = multipliers(gap, reach(sides, mu=0.5), share=1.0)
     assert not found.met.any()
     assert gap(found.lam)[0] < -0.5
-    assert found.lam[0] == 16 * reach(sides)[0]
+    assert found.lam[0] == 16 * reach(sides, mu=0.5)[0]
     with pytest.raises(ft.InputError, match="robust: no ranking gives the groups exposure in"):
         found.of_all()
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 20.0, 100.0])
+def test_what_rankings_can_give_is_found_however_much_they_are_smoothed(mu: float) -> None:
+    """Of 2 items in 10 that get 2.2 times as much at most, these get 2.1 times as much."""
+    group, mask = np.array([[0] * 2 + [1] * 8]), np.ones((1, 10), bool)
+    sides = sides_of(group, mask, np.array([2.1, 1.0]))
+    relevance = np.random.default_rng(0).random((1, 10))
+
+    def gap(lam: Floats) -> Floats:
+        return gaps(exposures(relevance, sides, mask, lam, mu=mu).exposure, sides)
+
+    assert multipliers(gap, reach(sides, mu=mu), share=1.0).met.all()
 
 
 RELEVANCE = np.array([0.82, 0.81, 0.80, 0.79, 0.78, 0.77])
@@ -111,7 +127,7 @@ def test_with_true_relevance_and_little_smoothing_it_is_the_linear_program(
     def gap(lam: Floats) -> Floats:
         return gaps(exposures(RELEVANCE[None], sides, mask, lam, mu=mu).exposure, sides)
 
-    lam = multipliers(gap, reach(sides), share=1.0).lam
+    lam = multipliers(gap, reach(sides, mu=mu), share=1.0).lam
     price = RELEVANCE + bonuses(sides, lam)[0]
     found = matrix(price, Precision(mu, 1e-8))
     policy = ft.rerank(

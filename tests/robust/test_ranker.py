@@ -125,7 +125,7 @@ def test_what_cannot_be_ranked_is_refused() -> None:
     too_long = list_batch(torch.zeros(1).long(), torch.zeros(1, 101), long, mask, item=long)
     with pytest.raises(ft.InputError, match="rankings of at most 100 items, got a list of 101"):
         model.policies(too_long)
-    with pytest.raises(ft.InputError, match="features from neumf or mf, got Linear"):
+    with pytest.raises(ft.InputError, match="features from one of the models, got Linear"):
         n_features(torch.nn.Linear(3, 1))
 
 

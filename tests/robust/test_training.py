@@ -117,8 +117,9 @@ def test_it_takes_the_warm_up_of_other_methods_and_is_reported_beside_them(
     assert all(torch.equal(ours[f"base.{name}"], value) for name, value in weights.items())
     found = collect(tmp_path).results
     assert [(one.run.method, one.run.weight) for one in found] == [
-        ("listnet", None), ("robust (needs group labels when serving)", ("C", 1.0)),
-    ]  # fmt: skip
+        ("listnet", None),
+        ("robust (needs group labels when serving)", ("share of the gap", 1.0)),
+    ]
 
 
 def test_a_run_is_measured_again_and_not_on_the_catalogue(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from fairtopk.batches import Batch
 from fairtopk.errors import InputError
 from fairtopk.estimators.adversary import Adversary, Heard
 from fairtopk.estimators.base import Estimate
+from fairtopk.estimators.dpr_lists import Reading, Reads, read_samples
 from fairtopk.estimators.methods import Adversarial
 from fairtopk.estimators.settings import DprSettings
-from fairtopk.functional.bpr import ListPairs, bpr_loss, list_pairs
+from fairtopk.functional.bpr import bpr_loss
 from fairtopk.functional.normality import list_divergence, list_moments, moment_divergence
 
 
@@ -35,6 +36,7 @@ class Dpr(nn.Module):
             identity where labels are groups; several in a row where an item may be in several.
         count: Items with each label, ``[labels]``.
         generator: Of the adversary's random start.
+        reads: What is read of lists, `read_samples` or `read_whole`.
     """
 
     member: Tensor
@@ -49,9 +51,10 @@ class Dpr(nn.Module):
         member: Tensor,
         count: Tensor,
         generator: torch.Generator,
+        reads: Reads = read_samples,
     ) -> None:
         super().__init__()
-        self.method, self.settings, self.c = method, settings, c
+        self.method, self.settings, self.c, self.reads = method, settings, c, reads
         self.register_buffer("member", member.float(), persistent=False)
         self.register_buffer("weight", label_weights(member, count), persistent=False)
         self.adversary = Adversary(member.shape[1], settings, generator=generator)
@@ -69,15 +72,15 @@ class Dpr(nn.Module):
             scores: Without a graph, ``[Q, L]``.
             batch: The lists.
             moments: Mean and variance of all scores of each user, ``[Q]`` each. Left out, those
-                of the list's other items, a uniform sample of all but the relevant, stand in.
+                of the scores that are read as drawn stand in.
         """
         self.last = {}
         scores = scores.masked_fill(~batch.mask, 0)
-        pairs = list_pairs(batch.relevance, batch.mask)
-        loss, slope = bpr_loss(scores, pairs)
+        read = self.reads(batch, self.method)
+        loss, slope = bpr_loss(scores, read.pairs)
         ranking = Estimate(loss.mean(), slope / len(scores))
-        normal, *in_moments = self._normality(scores, batch, moments)
-        penalty = self._penalty(scores, batch, pairs)
+        normal, *in_moments = self._normality(scores, read, moments)
+        penalty = self._penalty(scores, batch, read)
         # Not the penalty's norm: that of a gradient on some of the scores says little.
         self.last |= {
             "ranking": ranking.value,
@@ -99,7 +102,7 @@ class Dpr(nn.Module):
         return {name: float(part) for name, part in self.last.items()}
 
     def _normality(
-        self, scores: Tensor, batch: Batch, moments: tuple[Tensor, ...]
+        self, scores: Tensor, read: Reading, moments: tuple[Tensor, ...]
     ) -> tuple[Estimate, *tuple[Tensor, ...]]:
         """Return the divergence from N(0, 1), and its gradient in each moment."""
         share = self.settings.normal / len(scores)
@@ -108,14 +111,13 @@ class Dpr(nn.Module):
             none = torch.zeros_like(scores)
             pulls = (share * found.in_mean, share * found.in_variance)
             return Estimate(share * found.value.sum(), none), *pulls
-        others = batch.mask & (batch.relevance <= 0)
-        value, grad = list_divergence(scores, others)
+        value, grad = list_divergence(scores, read.drawn, least=read.least)
         return (Estimate(share * value.sum(), share * grad),)
 
-    def _penalty(self, scores: Tensor, batch: Batch, pairs: ListPairs) -> Estimate:
+    def _penalty(self, scores: Tensor, batch: Batch, read: Reading) -> Estimate:
         """Let the adversary learn; return its loss and what the model loses by it."""
         grad = torch.zeros_like(scores)
-        slots = self._heard_slots(batch, pairs) if self.c else torch.empty(0)
+        slots = self._known(batch, read.heard) if self.c else torch.empty(0)
         if len(slots) == 0:
             return Estimate(grad.sum(), grad)
         if self.training and torch.is_grad_enabled():
@@ -127,12 +129,8 @@ class Dpr(nn.Module):
         grad.view(-1).index_add_(0, some, -self.c * slope)
         return Estimate(-self.c * loss, grad)
 
-    def _heard_slots(self, batch: Batch, pairs: ListPairs) -> Tensor:
-        """Return the slots of all lists that the adversary may hear, once for each pair."""
-        start = pairs.query * batch.mask.shape[1]
-        slots = start + pairs.above
-        if self.method.hears == "pairs":
-            slots = torch.cat([slots, start + pairs.below])
+    def _known(self, batch: Batch, slots: Tensor) -> Tensor:
+        """Return those of some slots whose label is in a group."""
         label = batch.group.flatten()[slots]
         return slots[(label >= 0) & (self.weight[label] > 0)]
 

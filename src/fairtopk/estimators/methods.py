@@ -1,7 +1,7 @@
 """The methods as rows of a table: they differ only in their parts."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True)
@@ -61,3 +61,19 @@ ROBUST = "robust"  # which is no objective of scores: see `fairtopk.robust`
 def is_fair(name: str) -> bool:
     """Return whether a method has a fairness part, and so a weight C."""
     return name in (*ADVERSARIAL, ROBUST) or METHODS[name].fairness != "none"
+
+
+class Weight(NamedTuple):
+    """What `c` of a fair method is: the name that it has there, and what it says."""
+
+    name: str
+    words: str
+
+
+def weight_of(name: str) -> Weight:
+    """Return what `c` is in a fair method, for whoever sees one beside another."""
+    if name == ROBUST:
+        return Weight("share of the gap", "share of the gap that is taken away, from 0 to 1")
+    if name in ADVERSARIAL:
+        return Weight("alpha", "weight of the loss of the adversary")
+    return Weight("C", "weight of 1/2 gap^2")

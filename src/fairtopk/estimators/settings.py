@@ -73,6 +73,8 @@ class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
     samples: PositiveInt = 2_000  # scores in such a batch, and in what the model hears back
     rate: PositiveFloat = 5e-3  # of the adversary
     hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (50, 50, 50, 50)
+    # Between the groups of an item that is in several, as "|" in the label "Horror|War".
+    separator: Annotated[str, Field(min_length=1)] | None = None
 
 
 # A preset is a row of values; what it leaves out keeps its default.

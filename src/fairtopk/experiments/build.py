@@ -1,24 +1,24 @@
 """From a config to the parts of a run: data, lists, model, objectives, optimizers."""
 
-import hashlib
-import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
 
-from fairtopk import __version__
 from fairtopk.batches import ListSampler, ListSizes
-from fairtopk.checkpoints import FORMAT
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
 from fairtopk.errors import InputError
 from fairtopk.estimators.dpr import Dpr
+from fairtopk.estimators.dpr_lists import read_samples, read_whole
+from fairtopk.estimators.membership import split_labels
 from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
 from fairtopk.experiments.config import Config, DataConfig, MethodConfig, TrainingConfig
+from fairtopk.experiments.documents import DocumentLists, document_scorer, split_documents
+from fairtopk.feature_batches import FeatureSampler
 from fairtopk.lists import Lists, split, split_random
 from fairtopk.optimizers.adam import LazyAdam
 from fairtopk.optimizers.momentum import LazyMomentum
@@ -34,6 +34,10 @@ START, RESTART, ADVERSARY = 1, 2, 3
 LAZY_ROWS = 20_000
 
 
+AnyLists = Lists | DocumentLists
+AnySampler = ListSampler | FeatureSampler
+
+
 class Counted(Protocol):
     """Data whose users and items are numbered."""
 
@@ -46,22 +50,41 @@ class Counted(Protocol):
         """Number of items."""
 
 
-def build_lists(config: DataConfig, *, seed: int) -> Lists:
+def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
     """Return the data of a config, loaded and split."""
     data = load(config.source, config.path, groups=config.groups, **config.options)
     if not isinstance(data, Interactions):
-        raise InputError(
-            f"{config.source} holds features; training on them is not supported yet"
-        )
-    sizes = {"test": config.test, "validation": config.validation}
+        return split_documents(data, config, seed=seed)
+    sizes = {"test": int(config.test), "validation": int(config.validation)}
     if config.split == "random":
         return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
     return split(data, **sizes, min_ratings=config.min_ratings)
 
 
-def build_scorer(config: Config, data: Counted) -> nn.Module:
+def build_lists(config: DataConfig, *, seed: int) -> Lists:
+    """Return the same, refusing documents with features."""
+    lists = build_any_lists(config, seed=seed)
+    if not isinstance(lists, Lists):
+        raise InputError(
+            f"{config.source} holds documents with features, and this takes users and items"
+        )
+    return lists
+
+
+def build_model(config: Config, lists: AnyLists) -> nn.Module:
     """Return the model of a config, at its random start."""
-    scorer, method = _scorer(config, data), config.method
+    if isinstance(lists, Lists):
+        return build_scorer(config, lists.data)
+    return _ranker(config, document_scorer(config, lists, seed=START))
+
+
+def build_scorer(config: Config, data: Counted) -> nn.Module:
+    """Return the model of users and items of a config, at its random start."""
+    return _ranker(config, _scorer(config, data))
+
+
+def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
+    method = config.method
     if method.name != ROBUST:
         return scorer
     return RobustRanker(scorer, method.robust, share=method.c or 0.0, seed=config.seed)
@@ -92,23 +115,30 @@ def _scorer(config: Config, data: Counted) -> nn.Module:
     )
 
 
-def build_sampler(config: Config, method: MethodConfig, lists: Lists) -> ListSampler:
-    """Return what draws the training lists of a method; groups are drawn for a penalty only."""
+def build_sampler(config: Config, method: MethodConfig, lists: AnyLists) -> AnySampler:
+    """Return what gives the training lists of a method.
+
+    Of a catalogue they are drawn, groups for a penalty only; of documents they are whole.
+    """
     training = config.training
+    selects = method.name in METHODS and METHODS[method.name].selects
+    ideal_k = max(method.ks) if selects else None
+    if isinstance(lists, DocumentLists):
+        queries = lists.train.user
+        return FeatureSampler(lists.data, seed=config.seed, ideal_k=ideal_k, queries=queries)
     sizes = training.lists.model_dump()
     if not is_penalised(method):
         sizes["per_group"] = 0
-    selects = method.name in METHODS and METHODS[method.name].selects
     return ListSampler(
         lists,
         ListSizes(**sizes),
         seed=config.seed,
-        ideal_k=max(method.ks) if selects else None,
+        ideal_k=ideal_k,
         corrected=training.corrected,
     )
 
 
-def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]:
+def build_phases(config: Config, scorer: nn.Module, lists: AnyLists) -> list[Phase]:
     """Return warm-up and fine-tuning; of a robust ranker's scorer the warm-up alone."""
     training = config.training
     warmup = MethodConfig(name="listnet")
@@ -130,7 +160,7 @@ def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]
         sampler=of_warmup,
         objective=build_objective(warmup, of_warmup),
         optimizer=_optimizer(training, scorer),
-        epochs=training.warmup_epochs,
+        epochs=0 if reads_features_alone(config) else training.warmup_epochs,
         rate=lambda epoch: training.warmup_rate,
     )
     if config.method.name == ROBUST:
@@ -150,6 +180,11 @@ def build_phases(config: Config, scorer: nn.Module, lists: Lists) -> list[Phase]
     ]
 
 
+def reads_features_alone(config: Config) -> bool:
+    """Return whether a method takes documents as they are, and has no use for a warm-up."""
+    return config.method.name == ROBUST and config.model.name == "linear"
+
+
 def is_penalised(config: MethodConfig) -> bool:
     """Return whether a method penalises exposure with a weight above 0."""
     fair = config.name in METHODS and METHODS[config.name].fairness != "none"
@@ -161,64 +196,36 @@ def has_adversary(config: MethodConfig) -> bool:
     return config.name in ADVERSARIAL and bool(config.c)
 
 
-def build_objective(config: MethodConfig, sampler: ListSampler) -> Objective | Dpr:
-    """Return the objective of a method for lists that `sampler` draws."""
+def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
+    """Return the objective of a method for lists that `sampler` gives."""
     _check_groups(config, sampler)
+    whole = isinstance(sampler, FeatureSampler)
     if config.name in ADVERSARIAL:
         known = torch.from_numpy(sampler.group[sampler.group >= 0])
         return Dpr(
             ADVERSARIAL[config.name],
             config.dpr,
             c=config.c or 0.0,
-            member=torch.eye(sampler.n_groups),
+            member=split_labels(sampler.group_names, config.dpr.separator).member,
             count=torch.bincount(known, minlength=sampler.n_groups),
             generator=torch.Generator().manual_seed(key_of(sampler.seed, ADVERSARY)),
+            reads=read_whole if whole else read_samples,
         )
     method = METHODS[config.name]
     return Objective(
         method,
         ObjectiveSettings(**config.model_dump(include=set(ObjectiveSettings.model_fields))),
-        n_queries=len(sampler.n_relevant),
-        n_pairs=len(sampler.train.item) if method.ranking == "ndcg" else 0,
+        n_queries=sampler.n_queries,
+        n_pairs=sampler.n_pairs if method.ranking == "ndcg" else 0,
         n_groups=sampler.n_groups,
     )
 
 
-def _check_groups(config: MethodConfig, sampler: ListSampler) -> None:
+def _check_groups(config: MethodConfig, sampler: AnySampler) -> None:
     if is_fair(config.name) and sampler.n_groups < 2:
         raise InputError(
             f"{config.name} needs items in at least two groups; give data.groups a rule"
         )
-
-
-def run_key(config: Config, lists: Lists) -> str:
-    """Return a name for a run: equal for the same config on the same data, split alike."""
-    parts = {"config": config.model_dump(mode="json"), "data": lists.data.checksum}
-    return _digest(parts, lists)
-
-
-def warmup_key(config: Config, lists: Lists) -> str:
-    """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
-    training = config.training.model_dump(
-        include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
-                 "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"},
-                 "corrected": True}
-    )  # fmt: skip
-    parts = {
-        "versions": [FORMAT, __version__, torch.__version__],
-        "ratings": lists.data.ratings_checksum,  # groups play no part
-        "model": config.model.model_dump(),
-        "seed": config.seed,
-        "training": training,
-    }
-    return _digest(parts, lists)
-
-
-def _digest(parts: dict[str, Any], lists: Lists) -> str:
-    text = json.dumps(parts, sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode())
-    digest.update(lists.part.tobytes())
-    return digest.hexdigest()[:32]
 
 
 def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:

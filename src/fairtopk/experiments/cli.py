@@ -13,6 +13,7 @@ from fairtopk.experiments.data_commands import data_app
 from fairtopk.experiments.export_commands import export
 from fairtopk.experiments.recommend_commands import recommend
 from fairtopk.experiments.report_commands import report
+from fairtopk.experiments.reproduce_commands import reproduce
 from fairtopk.experiments.rerank_commands import rerank
 from fairtopk.experiments.sweep_commands import sweep
 from fairtopk.experiments.train_commands import evaluate, train
@@ -27,6 +28,7 @@ app.command()(audit)
 app.command()(rerank)
 app.command()(recommend)
 app.command()(export)
+app.command()(reproduce)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import is_fair
+from fairtopk.estimators.methods import is_fair, weight_of
 from fairtopk.experiments.config import Config, dump_config, load_config
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.result import (
@@ -20,7 +20,7 @@ from fairtopk.experiments.result import (
 from fairtopk.experiments.run import LOG, PROVENANCE
 from fairtopk.reporting.results import Result, Run, Sweep
 
-WEIGHTS = {"c": "C", "c_relative": "C/n²"}
+WEIGHTS = ("c", "c_relative")
 
 
 def collect(folder: Path) -> Sweep:
@@ -101,7 +101,8 @@ def _run(
     fair, method = is_fair(config.method.name), config.method.name
     if result.get("needs_labels_when_serving"):
         method = f"{method} ({NEEDS_LABELS})"
-    weights = [(WEIGHTS[key], float(c)) for key, c in given.items() if c is not None]
+    called = {"c": weight_of(config.method.name).name, "c_relative": "C/n²"}
+    weights = [(called[key], float(c)) for key, c in given.items() if c is not None]
     log = _log(out / LOG)
     if not log:
         missing.append(f"{name} has no {LOG}: it has no training curve.")

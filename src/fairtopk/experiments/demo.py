@@ -20,11 +20,12 @@ from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.console import TrainingProgress, table
+from fairtopk.experiments.flattening import flattened
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.report import report
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split
-from fairtopk.metrics import entropy, exposure_gap, matched_temperature
+from fairtopk.metrics import exposure_gap
 from fairtopk.scoring import score
 
 BIAS, K = 2.0, 20
@@ -103,9 +104,8 @@ def _flattened_gap(folder: Path, lists: Lists, seed: int) -> float:
         scores[method["name"]] = torch.cat([score(model, block) for block in blocks])
     mask = torch.cat([block.mask for block in blocks])
     group = torch.cat([block.group for block in blocks])
-    target = float(entropy(scores["kso-red"], mask=mask).mean())
-    warmth = matched_temperature(scores["k-song"], mask=mask, target=target)
-    return float(exposure_gap(scores["k-song"] / warmth, group, k=K, mask=mask).nanmean())
+    flat = flattened(scores["k-song"], scores["kso-red"], mask)
+    return float(exposure_gap(flat, group, k=K, mask=mask).nanmean())
 
 
 def _show_bias(console: Console, made: Synthetic) -> None:

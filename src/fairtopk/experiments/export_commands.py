@@ -17,8 +17,8 @@ def export(
 ) -> None:
     """Write a run's model as ONNX, checked against the original, with a card beside it.
 
-    The model takes numbers of users and items, and no groups. The ids behind the numbers are
-    written beside it.
+    The model takes numbers of users and items, or features of documents, and no groups. The
+    ids behind the numbers are written beside it.
 
     Example: fairtopk export runs/first model.onnx
     """

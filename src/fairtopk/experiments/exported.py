@@ -5,15 +5,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import polars as pl
+from torch import nn
 
 from fairtopk import __version__
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
+from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.model_card import Card, model_card
-from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.opening import open_any_run
 from fairtopk.experiments.result import METRICS
 from fairtopk.experiments.targets import check_target
 from fairtopk.exporting import INPUTS, export_scorer, require_export, together
+from fairtopk.feature_exporting import INPUTS as FEATURE_INPUTS
+from fairtopk.feature_exporting import export_feature_scorer
+from fairtopk.scorers.features import FeatureScorer, OfTable
 
 
 class Exported(NamedTuple):
@@ -34,9 +39,9 @@ class Exported(NamedTuple):
 def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
     """Write a run's model as ONNX, the id of each of its numbers, and a card.
 
-    Beside ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet`` with columns
-    `number` and `id`, and ``model.md``, the card. They appear together, and only if the file
-    scores like the model.
+    Beside ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet``, or for
+    documents ``model.features.parquet``, with columns `number` and `id`, and ``model.md``, the
+    card. They appear together, and only if the file scores like the model.
 
     Args:
         run: The run's folder.
@@ -45,18 +50,32 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
     """
     check_target(out, endings=(".onnx",))
     require_export()
-    config, lists, scorer = open_run(run, data=data)
+    config, lists, scorer = open_any_run(run, data=data)
     kept, of_data = _kept(run / METRICS), lists.data
     about = {"fairtopk": __version__, "data": of_data.name, "data_sha256": of_data.checksum}
     with together(out) as folder:
-        off = export_scorer(scorer, folder / out.name, about=about)
-        for name, ids in (("users", of_data.user_ids), ("items", of_data.item_ids)):
+        path, inputs = folder / out.name, tuple(INPUTS)
+        if isinstance(lists, DocumentLists):
+            off = export_feature_scorer(_of_features(scorer), path, about=about)
+            inputs = tuple(FEATURE_INPUTS)
+            numbered = {"features": pl.Series(lists.data.feature_names)}
+        else:
+            off = export_scorer(scorer, path, about=about)
+            numbered = {"users": lists.data.user_ids, "items": lists.data.item_ids}
+        for name, ids in numbered.items():
             table = pl.DataFrame({"id": ids}).with_row_index("number")
             table.write_parquet(folder / f"{out.stem}.{name}.parquet")
         card = Card(out.stem, config, lists, kept, off)
         write_text(folder / f"{out.stem}.md", model_card(card))
         names = sorted(file.name for file in folder.iterdir())
-    return Exported([out.with_name(name) for name in names], tuple(INPUTS), off)
+    return Exported([out.with_name(name) for name in names], inputs, off)
+
+
+def _of_features(scorer: nn.Module) -> FeatureScorer:
+    """Return what scores documents by their features alone."""
+    if not isinstance(scorer, OfTable):
+        raise InputError("robust needs groups when it ranks: it cannot be exported")
+    return scorer.scorer
 
 
 def _kept(path: Path) -> dict[str, Any] | None:

@@ -8,6 +8,13 @@ SPECIAL = {
     "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }
+SIGNS = {  # that letters of most fonts lack
+    "±": r"$\pm$",
+    "\u2013": "--",
+    ">": "$>$",
+    "<": "$<$",
+    "²": "$^2$",
+}
 
 
 def latex_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -44,3 +51,36 @@ def _number(text: str) -> str:
     mantissa, _, exponent = text.partition("e")
     power = rf" \times 10^{{{int(exponent)}}}" if exponent else ""
     return f"${mantissa}{power}$"
+
+
+def latex_words(
+    header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int, lines: Sequence[bool]
+) -> str:
+    """Return a ``tabular`` for the package booktabs, whose cells may be any words.
+
+    Args:
+        header: A text per column.
+        rows: Cells as text.
+        texts: How many columns, from the first, are set to the left.
+        lines: Of each row, whether a rule is above it; the first has one anyway.
+    """
+    body = []
+    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        body += [r"\midrule"] if line and place else []
+        body.append(_line(list(map(_words, row))))
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{{'l' * texts}{'r' * (len(header) - texts)}}}",
+            r"\toprule",
+            _line(list(map(_words, header))),
+            r"\midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            "",
+        ]
+    )
+
+
+def _words(text: str) -> str:
+    return "".join(SIGNS.get(sign, sign) for sign in escaped(text))

@@ -4,9 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
+from fairtopk.batches import Batch
 from fairtopk.checkpoints import Saved
+from fairtopk.estimators.membership import split_labels
 from fairtopk.evaluation import (
     beside_gaps,
     evaluate,
@@ -14,10 +18,13 @@ from fairtopk.evaluation import (
     leakage,
     sampled_blocks,
 )
+from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.documents import DocumentPart
+from fairtopk.experiments.opening import open_any_run
 from fairtopk.experiments.result import METRICS, Measures, per_query, summary
-from fairtopk.lists import Lists
+from fairtopk.lists import HeldOut
+from fairtopk.robust.ranker import RobustRanker
 
 
 class Measured(NamedTuple):
@@ -38,20 +45,49 @@ def evaluate_run(
         part: ``test`` or ``validation``.
         data: Where the data is, if not where the config says.
     """
-    config, lists, scorer = open_run(out, changes, part=part, data=data)
+    config, lists, scorer = open_any_run(out, changes, part=part, data=data)
     found = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
     result = {**summary(config, lists, found, part=part), "finished": finished}
     return Measured(result, per_query(config, lists, found.values, part=part))
 
 
-def measure(scorer: nn.Module, lists: Lists, config: Config, *, part: str = "test") -> Measures:
+def measure(
+    scorer: nn.Module, lists: AnyLists, config: Config, *, part: str = "test"
+) -> Measures:
     """Return every metric of a model on a part of the data."""
     held_out, seed = getattr(lists, part), config.seed
-    evaluation = config.evaluation
+    evaluation, member = config.evaluation, _member(config, lists)
     if evaluation.protocol == "full":
-        return Measures(*evaluate_full_beside(scorer, held_out, evaluation.k, seed=seed))
-    blocks = sampled_blocks(held_out, unrated=evaluation.unrated, seed=seed)
+        return Measures(
+            *evaluate_full_beside(scorer, held_out, evaluation.k, seed=seed, member=member)
+        )
+    blocks = blocks_of(held_out, config)
     values = evaluate(scorer, iter(blocks), evaluation.k)
     values["group_auc"] = leakage(scorer, blocks)
-    return Measures(values, beside_gaps(scorer, blocks, evaluation.k, seed=seed))
+    if isinstance(scorer, RobustRanker) and scorer.may_fail:
+        values["unmet"] = torch.cat([scorer.unmet(block) for block in blocks])
+    beside = beside_gaps(scorer, blocks, evaluation.k, seed=seed, member=member)
+    return Measures(values, beside)
+
+
+def blocks_of(part: HeldOut | DocumentPart, config: Config) -> list[Batch]:
+    """Return the lists of a part in blocks: sampled ones, or of documents whole ones."""
+    if isinstance(part, DocumentPart):
+        return part.blocks()
+    return sampled_blocks(part, unrated=config.evaluation.unrated, seed=config.seed)
+
+
+def longest_list(part: HeldOut | DocumentPart, config: Config) -> int:
+    """Return the length of the longest list that `blocks_of` gives."""
+    own = np.diff(part.data.offsets)[part.user]
+    if isinstance(part, HeldOut):
+        unrated = np.minimum(config.evaluation.unrated, part.data.n_items - own)
+        own = np.diff(part.ratings.offsets)[part.user] + unrated
+    return int(own.max(initial=0))
+
+
+def _member(config: Config, lists: AnyLists) -> Tensor | None:
+    """Return which groups labels are split into, if they are."""
+    names, separator = lists.data.group_names, config.method.dpr.separator
+    return split_labels(names, separator).member if names and separator else None

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairtopk import __version__
-from fairtopk.estimators.methods import is_fair
-from fairtopk.experiments.config import Config
+from fairtopk.estimators.methods import is_fair, weight_of
+from fairtopk.experiments import document_card
+from fairtopk.experiments.build import AnyLists
+from fairtopk.experiments.config import Config, ModelConfig
+from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.train_commands import SHOWN
-from fairtopk.lists import Lists
 
 USE = """\
 To order items of this catalogue for users of this data, by the score, highest first. Whoever
@@ -47,7 +49,7 @@ class Card:
 
     name: str
     config: Config
-    lists: Lists
+    lists: AnyLists
     result: dict[str, Any] | None
     off: float
 
@@ -55,33 +57,55 @@ class Card:
 def model_card(card: Card) -> str:
     """Return the card as Markdown."""
     config, data = card.config, card.lists.data
+    of_documents = isinstance(card.lists, DocumentLists)
+    limits = (*document_card.LIMITS, *LIMITS[2:]) if of_documents else LIMITS
     sections = {
-        "Intended use": [USE],
+        "Intended use": [document_card.USE if of_documents else USE],
         "What it takes and gives": _interface(card),
-        "Data": [
-            f"- name: {data.name}",
-            f"- SHA-256 of ratings and groups: `{data.checksum}`",
-            f"- {data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
-            f"- split: {card.lists.rule}",
-        ],
+        "Data": _data(card),
         "Groups": _groups(card),
         "Training": [
             f"- method: {config.method.name}, {_weight(config)}",
             f"- top K: {', '.join(map(str, config.method.ks))}",
-            f"- model: {config.model.name}, width {config.model.width}",
+            f"- model: {_model(config.model, of_documents=of_documents)}",
             f"- seed: {config.seed}",
             f"- exported by fairtopk {__version__}",
         ],
         "Measured": _measured(card),
-        "Limits": [f"- {limit}" for limit in LIMITS],
+        "Limits": [f"- {limit}" for limit in limits],
     }
     parts = [f"# {card.name}: {config.method.name} on {data.name}"]
     parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items()]
     return "\n\n".join(parts) + "\n"
 
 
+def _model(model: ModelConfig, *, of_documents: bool) -> str:
+    if not of_documents:
+        return f"{model.name}, width {model.width}"
+    if model.name == "linear":
+        return model.name
+    return f"{model.name}, hidden layers of {', '.join(map(str, model.hidden))}"
+
+
+def _data(card: Card) -> list[str]:
+    lists = card.lists
+    if isinstance(lists, DocumentLists):
+        return document_card.about_data(lists.data, lists.rule)
+    data = lists.data
+    return [
+        f"- name: {data.name}",
+        f"- SHA-256 of ratings and groups: `{data.checksum}`",
+        f"- {data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
+        f"- split: {lists.rule}",
+    ]
+
+
 def _interface(card: Card) -> list[str]:
-    name, data = card.name, card.lists.data
+    name, lists = card.name, card.lists
+    if isinstance(lists, DocumentLists):
+        sees_list = card.config.model.name == "attention"
+        return document_card.interface(name, lists.data, card.off, sees_list=sees_list)
+    data = lists.data
     return [
         "| | | type and shape | |",
         "| --- | --- | --- | --- |",
@@ -118,7 +142,10 @@ def _weight(config: Config) -> str:
     method = config.method
     if not is_fair(method.name):
         return "without a fairness penalty: groups played no part"
-    weight = f"C = {method.c:g}" if method.c is not None else f"C / n² = {method.c_relative:g}"
+    called, words = weight_of(method.name)
+    weight = f"C / n² = {method.c_relative:g}"
+    if method.c is not None:
+        weight = f"{called} = {method.c:g} ({words})"
     return f"{weight}; groups of items were used in training"
 
 
@@ -134,15 +161,19 @@ def _measured(card: Card) -> list[str]:
         for name, words in _row_words().items()
         if f"{name}@{ks[0]}" in metrics
     ]
-    among = {
-        "sampled": f"{evaluation.unrated} items drawn from those the user never rated",
-        "full": "all items that the user never rated",
+    part, protocol = result["part"], result["protocol"]
+    mine = f"each user's {part} items among "
+    ranked = {
+        "sampled": f"{mine}{evaluation.unrated} items drawn from those the user never rated",
+        "full": f"{mine}all items that the user never rated",
+        "whole": document_card.RANKED.format(part=part),
     }
+    whose = "queries" if protocol == "whole" else "users"
     undefined = max(cell["undefined"] for cell in metrics.values())
     left_out = f", up to {undefined:,} left out where undefined" if undefined else ""
     return [
-        f"Protocol {result['protocol']}: each user's {result['part']} items among "
-        f"{among[result['protocol']]}. Mean and 95 % interval over users{left_out}.",
+        f"Protocol {protocol}: {ranked[protocol]}. Mean and 95 % interval over "
+        f"{whose}{left_out}.",
         "",
         f"| | {' | '.join(f'K = {k}' for k in ks)} |",
         f"| --- |{' --- |' * len(ks)}",

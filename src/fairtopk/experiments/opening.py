@@ -8,17 +8,25 @@ from torch import nn
 
 from fairtopk.checkpoints import MODEL, load_tensors
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_lists, build_scorer
+from fairtopk.experiments.build import AnyLists, build_any_lists, build_model
 from fairtopk.experiments.config import Config, check_config, load_config
 from fairtopk.experiments.result import CONFIG
 from fairtopk.lists import Lists
 
 
 class Trained(NamedTuple):
-    """What was run, on which data, and the model that came out."""
+    """What was run, on which users and items, and the model that came out."""
 
     config: Config
     lists: Lists
+    scorer: nn.Module
+
+
+class AnyTrained(NamedTuple):
+    """The same, of users and items or of documents with features."""
+
+    config: Config
+    lists: AnyLists
     scorer: nn.Module
 
 
@@ -29,6 +37,24 @@ def open_run(
     part: str = "test",
     data: Path | None = None,
 ) -> Trained:
+    """Return a trained run of users and items; see `open_any_run`."""
+    if run_config(out, changes, data=data).data.of_documents:
+        raise InputError(
+            f"{out} was trained on documents with features, and this takes runs of users and "
+            f"items; fairtopk evaluate, export and report take both"
+        )
+    config, lists, scorer = open_any_run(out, changes, part=part, data=data)
+    assert isinstance(lists, Lists)
+    return Trained(config, lists, scorer)
+
+
+def open_any_run(
+    out: Path,
+    changes: Mapping[str, Any] | None = None,
+    *,
+    part: str = "test",
+    data: Path | None = None,
+) -> AnyTrained:
     """Return a trained run, refusing data other than what it was trained on.
 
     Args:
@@ -40,8 +66,8 @@ def open_run(
     config = run_config(out, changes, data=data)
     if part not in ("test", "validation"):
         raise InputError(f"part must be test or validation, got {part!r}")
-    lists = build_lists(config.data, seed=config.seed)
-    return Trained(config, lists, load_model(out, lists, config))
+    lists = build_any_lists(config.data, seed=config.seed)
+    return AnyTrained(config, lists, load_model(out, lists, config))
 
 
 def run_config(
@@ -49,7 +75,7 @@ def run_config(
 ) -> Config:
     """Return the config of a trained run, its evaluation settings and its data's place changed.
 
-    Arguments are those of `open_run`.
+    Arguments are those of `open_any_run`.
     """
     if not (out / CONFIG).exists():
         raise InputError(f"{out} holds no run; give the folder that train wrote")
@@ -62,12 +88,12 @@ def run_config(
     return check_config(values, "evaluation")
 
 
-def load_model(out: Path, lists: Lists, config: Config) -> nn.Module:
+def load_model(out: Path, lists: AnyLists, config: Config) -> nn.Module:
     """Return the trained model of a run folder."""
     saved = load_tensors(out / MODEL)
     if saved.about.get("data") != lists.data.checksum:
         raise InputError(f"the data is not what {out} was trained on; see its provenance.json")
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     try:
         scorer.load_state_dict(saved.tensors)
     except RuntimeError as error:

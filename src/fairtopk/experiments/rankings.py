@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fairtopk.batches import candidate_batch
+from fairtopk.batches import Batch, candidate_batch
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_lists
+from fairtopk.experiments.build import AnyLists, build_any_lists
 from fairtopk.experiments.config import Config, DataConfig, load_config
+from fairtopk.experiments.documents import DocumentPart
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.result import CONFIG, USER
-from fairtopk.lists import HeldOut, Lists
+from fairtopk.feature_batches import feature_batch
+from fairtopk.lists import HeldOut
 from fairtopk.reporting.curves import Point, View, fairest
 from fairtopk.reporting.results import Rankings, Result
 from fairtopk.reporting.words import gap_words, number
@@ -25,20 +27,20 @@ SHOWN_LISTS = 30
 SHOWN_POSITIONS = 100
 LOSS = 0.05  # of NDCG, that the fair model may have lost
 
-Load = Callable[[DataConfig, int], Lists]
+Load = Callable[[DataConfig, int], AnyLists]
 
 
 def loader() -> Load:
     """Return a function that loads the data of a config, and remembers the last."""
-    kept: dict[str, Lists] = {}
+    kept: dict[str, AnyLists] = {}
 
-    def load(config: DataConfig, seed: int) -> Lists:
+    def load(config: DataConfig, seed: int) -> AnyLists:
         key = f"{config.model_dump_json()} {seed if config.split == 'random' else 0}"
         if key not in kept:
             kept.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they were told when the model was trained
-                kept[key] = build_lists(config, seed=seed)
+                kept[key] = build_any_lists(config, seed=seed)
         return kept[key]
 
     return load
@@ -68,12 +70,13 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     if not pairs:
         return "no seed has both a colour-blind and a fair run"
     before, fair = pairs[0]
-    found = _most_unfair(before, f"{gap}@{k}")
+    found = most_unfair(before, f"{gap}@{k}", SHOWN_LISTS)
     if found is None:
         return "the colour-blind run has no file with the values of each user"
     users, of = found
     try:
-        rows, groups = _rows(folder, [before, fair], users, max(view.ks), load)
+        shown = min(max(view.ks), SHOWN_POSITIONS)
+        rows, groups = rows_of(folder, [before, fair], users, shown, load)
     except (InputError, OSError):
         return "the data or the models could not be loaded again"
     titles = [
@@ -99,22 +102,30 @@ def _place(view: View) -> tuple[int, str]:
     return int(k), view.gaps[0]
 
 
-def _most_unfair(result: Result, name: str) -> tuple[NDArray[np.int64], int] | None:
-    """Return the users with the largest gaps, and how many have one."""
+def most_unfair(result: Result, name: str, count: int) -> tuple[NDArray[np.int64], int] | None:
+    """Return the `count` users with the largest gaps, and how many have one."""
     for path in result.per_query:
         tensors = load_tensors(path).tensors
         if name in tensors:
             gaps = tensors[name].nan_to_num(nan=-1.0)
             known = int((gaps >= 0).sum())
-            worst = gaps.argsort(descending=True, stable=True)[: min(SHOWN_LISTS, known)]
+            worst = gaps.argsort(descending=True, stable=True)[: min(count, known)]
             return tensors[USER][worst].numpy(), known
     return None
 
 
-def _rows(
-    folder: Path, results: list[Result], users: NDArray[np.int64], k: int, load: Load
+def rows_of(
+    folder: Path, results: list[Result], users: NDArray[np.int64], shown: int, load: Load
 ) -> tuple[list[list[str]], tuple[str, str]]:
-    """Return the rows of each result, and the names of the groups that they tell apart."""
+    """Return the rows of each result, and the names of the groups that they tell apart.
+
+    Args:
+        folder: Where the runs are.
+        results: Of models on the same lists.
+        users: Whose lists.
+        shown: Positions of a row, from the first.
+        load: What `loader` returned.
+    """
     rows = []
     for result in results:
         out = folder / result.run.name if (folder / result.run.name).exists() else folder
@@ -122,9 +133,13 @@ def _rows(
         lists = load(config.data, config.seed)
         model = load_model(out, lists, config)
         part = getattr(lists, result.lists["part"])
-        full = result.lists["protocol"] == "full"
-        tops = (_full_tops if full else _sampled_tops)(model, part, users, config)
-        group = np.where(tops >= 0, lists.data.group[tops], -2)[:, : min(k, SHOWN_POSITIONS)]
+        if isinstance(part, DocumentPart):
+            tops = _ordered(model, feature_batch(part.data, users))
+        elif result.lists["protocol"] == "full":
+            tops = _full_tops(model, part, users, shown)
+        else:
+            tops = _sampled_tops(model, part, users, config)
+        group = np.where(tops >= 0, lists.data.group[tops], -2)[:, :shown]
         rows.append(["".join(map(_sign, row)) for row in group.tolist()])
     names = [*lists.data.group_names, "", ""][:2]
     rest = names[1] if len(lists.data.group_names) == 2 else "the rest"
@@ -134,20 +149,23 @@ def _rows(
 def _sampled_tops(
     model: nn.Module, part: HeldOut, users: NDArray[np.int64], config: Config
 ) -> NDArray[np.int32]:
-    """Return items from the highest score down, -1 past the end of a list, ``[users, L]``."""
     lists = part.sampled_of(users, unrated=config.evaluation.unrated, seed=config.seed)
-    batch = candidate_batch(lists, part.data.group)
-    scores = np.where(lists.mask, score(model, batch).numpy(), -np.inf)
+    return _ordered(model, candidate_batch(lists, part.data.group))
+
+
+def _ordered(model: nn.Module, batch: Batch) -> NDArray[np.int32]:
+    """Return items from the highest score down, -1 past the end of a list, ``[Q, L]``."""
+    mask = batch.mask.numpy()
+    scores = np.where(mask, score(model, batch).numpy(), -np.inf)
     order = np.argsort(-scores, axis=1, kind="stable")
-    item = np.where(lists.mask, lists.item, -1)
-    return np.take_along_axis(item, order, axis=1)
+    return np.take_along_axis(np.where(mask, batch.item.numpy(), -1), order, axis=1)
 
 
 def _full_tops(
-    model: nn.Module, part: HeldOut, users: NDArray[np.int64], config: Config
+    model: nn.Module, part: HeldOut, users: NDArray[np.int64], shown: int
 ) -> NDArray[np.int32]:
     n_items = part.data.n_items
-    k = min(SHOWN_POSITIONS, n_items)
+    k = min(shown, n_items)
     return top_items(model, users, k=k, n_items=n_items, excluded=part.others).item
 
 

@@ -9,7 +9,13 @@ from typer import Argument, Option
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.audit_commands import _progress as row_progress
-from fairtopk.experiments.rerank_words import say, say_conditions, say_unmet, show_change
+from fairtopk.experiments.rerank_words import (
+    say,
+    say_conditions,
+    say_groups,
+    say_unmet,
+    show_change,
+)
 
 if TYPE_CHECKING:
     from fairtopk.experiments.rerank_requests import Asked
@@ -166,9 +172,11 @@ def _rerank_table(
     show_change(title, found.before, found.after, found.floors, request.ks)
     if unmet.count:
         say_unmet(unmet, unmet.words("query", found.rankings.query_ids))
+    group = found.attribute.group
+    say_groups(asked, found.attribute.names, int((group < 0).sum()), "rows")
     say_conditions(asked.method)
     if out is not None:
-        write_table(found.frame(columns.ordering()), out)
+        write_table(found.frame(columns), out)
         say(f"written to {out}; {columns.ordering()} is that of the new order")
 
 
@@ -202,6 +210,8 @@ def _rerank_run(
         write_result(path, result, queries)
         state = "" if result["finished"] else "; figures of the last checkpoint, not the end"
         say(f"written to {path}{state}")
+    data_set = run.lists.data
+    say_groups(asked[0], data_set.group_names, int((data_set.group < 0).sum()), "items")
     say_conditions(asked[0].method)
 
 

@@ -34,7 +34,11 @@ class Asked(NamedTuple):
         """Return the same, refusing what cannot be asked of any lists."""
         checked_choice("method", self.method, RERANKERS)
         checked_choice("infeasible", self.infeasible, CHOICES)
-        names = self.options.get("targets") or {}
+        names = self.options.get("targets", {})
+        if not isinstance(names, Mapping):
+            raise InputError(
+                f"{self.method}: targets must be shares by name of a group, got {names!r}"
+            )
         checked_settings(
             self.method,
             # Any number does for a group whose name is not known yet.

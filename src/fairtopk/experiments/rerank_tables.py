@@ -15,7 +15,7 @@ from fairtopk.auditing.measures import Findings, Progress, measure
 from fairtopk.auditing.pairing import Labelled
 from fairtopk.auditing.rankings import Rankings
 from fairtopk.auditing.requests import Request, labelled
-from fairtopk.auditing.sources import Source, read_source
+from fairtopk.auditing.sources import Columns, Source, Table, read_source
 from fairtopk.data.columns import ratings_array
 from fairtopk.data.files import replacing
 from fairtopk.data.table_files import PARQUET
@@ -73,11 +73,11 @@ class RerankedTable:
     after: dict[str, Floats]
     floors: dict[str, Floor]
 
-    def frame(self, ordering: str) -> pl.DataFrame:
+    def frame(self, columns: Columns) -> pl.DataFrame:
         """Return the columns that were read, lists in their new order.
 
-        The column `ordering` has the new scores or ranks, so that what read the old table reads
-        the new one; `old_rank`, `new_rank` and `met` are added.
+        That of scores or ranks has the new ones, so that what read the old table reads the new
+        one; `old_rank`, `new_rank` and `met` are added.
         """
         rankings, order = self.rankings, self.order
         start = np.repeat(rankings.offsets[:-1], rankings.length)
@@ -85,8 +85,8 @@ class RerankedTable:
         slot[start + order.new_rank - 1] = np.arange(len(start))
         row = slot if rankings.row is None else rankings.row[slot]
         new = order.score.astype(np.float64) if rankings.scored else order.new_rank
-        return rankings.table.frame[row].with_columns(
-            pl.Series(ordering, new[slot]),
+        return _as_written(rankings.table, columns.relevance)[row].with_columns(
+            pl.Series(columns.ordering(), new[slot]),
             pl.Series(OLD_RANK, order.old_rank[slot]),
             pl.Series(NEW_RANK, order.new_rank[slot]),
             pl.Series(MET, np.repeat(order.met, rankings.length)),
@@ -218,6 +218,15 @@ def _merit(
             f"--notion parity"
         )
     return worth
+
+
+def _as_written(table: Table, grades: str | None) -> pl.DataFrame:
+    """Return the columns of a table; grades that are whole numbers in a text stay such."""
+    if grades is None or table.path is None or table.path.suffix.lower() in PARQUET:
+        return table.frame
+    whole = table.frame[grades].cast(pl.Int64)  # what is read of a text are floats
+    same = bool((whole == table.frame[grades]).all())
+    return table.frame.with_columns(whole) if same else table.frame
 
 
 def _values(found: Findings) -> dict[str, Floats]:

@@ -7,7 +7,7 @@ from fairtopk.experiments.console import console, table
 from fairtopk.experiments.train_commands import SHOWN
 
 if TYPE_CHECKING:
-    from fairtopk.experiments.rerank_requests import Unmet
+    from fairtopk.experiments.rerank_requests import Asked, Unmet
     from fairtopk.metrics.floor import Floor
     from fairtopk.metrics.inputs import Values
     from fairtopk.metrics.intervals import Mean
@@ -60,6 +60,25 @@ def say_unmet(unmet: "Unmet", first: str) -> None:
     say(
         f"marked: {unmet.count:,} of {unmet.total:,} lists have not what was asked for; {first}"
     )
+
+
+def say_groups(asked: "Asked", names: Sequence[str], unknown: int, what: str) -> None:
+    """Tell which group a re-ranker and signed gaps are about, and what is in no group.
+
+    Args:
+        asked: Of the re-ranker.
+        names: Of the groups, by number.
+        unknown: How many are in no group.
+        what: Are counted: "rows" or "items".
+    """
+    from fairtopk.reranking.settings import FairPrefixes, GroupBonus
+
+    settings = asked.settings(names)
+    if isinstance(settings, FairPrefixes | GroupBonus):
+        say(f"{asked.method} is for {names[settings.group]!r} against all others")
+    say(f"signed gaps are of {names[0]!r}, below 0 where it has less than the others")
+    if unknown:
+        say(f"{unknown:,} {what} have no label: they stay, and nothing is asked for them")
 
 
 def say_conditions(method: str) -> None:

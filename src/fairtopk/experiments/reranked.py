@@ -6,6 +6,7 @@ by user. They are of a model that has group labels at hand when it serves.
 
 import time
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +31,7 @@ from fairtopk.scoring import catalogue_scores, score
 
 BLOCK_CELLS = 2**22  # of lists of the whole catalogue that are held at once
 PREFIX = "rerank-"  # of these files in a run's folder
+LONGEST = 150  # of what their names tell, in characters: file systems allow 255 for all of it
 
 
 class OpenRun(NamedTuple):
@@ -142,7 +144,10 @@ def result_name(result: Mapping[str, Any]) -> str:
         if value is not None:
             words.append(f"{key}={value}")
     words += [f"k={record['k']}", result["protocol"], result["part"]]
-    return f"{PREFIX}{'-'.join(words)}.json"
+    told = "-".join(words)
+    if len(told) > LONGEST:  # there are as many shares as groups
+        told = f"{told[:LONGEST]}-{sha256(told.encode()).hexdigest()[:12]}"
+    return f"{PREFIX}{told}.json"
 
 
 class Reranking(nn.Module):

@@ -31,12 +31,21 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
                     missing.append(f"{name}: {path.name} is of the unfinished run: left out.")
                 else:
                     found.append(_result(own, path, told))
+                    missing += _unmet(name, path, told)
                     fault = per_query_fault(per_query_path(path))
                     if fault is not None:
                         missing.append(f"{name} {fault}: it is not tested against others.")
             except (InputError, KeyError, OSError, TypeError, ValueError, AttributeError):
                 missing.append(f"{name}: {path.name} cannot be read: it is left out.")
     return replace(sweep, results=[*sweep.results, *found], missing=[*sweep.missing, *missing])
+
+
+def _unmet(name: str, path: Path, told: dict[str, Any]) -> list[str]:
+    """Return what is to be said of lists that a result has, but not as they were asked for."""
+    unmet, lists = told["reranked"]["unmet"], told["reranked"]["lists"]
+    if not unmet:
+        return []
+    return [f"{name}: {unmet:,} of {lists:,} lists of {path.name} have not what was asked for."]
 
 
 def _result(own: Result, path: Path, told: dict[str, Any]) -> Result:

@@ -20,10 +20,11 @@ from fairtopk import __version__
 from fairtopk.checkpoints import Saved, save_tensors
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import ROBUST, is_fair
+from fairtopk.estimators.membership import split_labels
+from fairtopk.estimators.methods import ROBUST, is_fair, weight_of
 from fairtopk.evaluation import Beside
+from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
-from fairtopk.lists import Lists
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 
 CONFIG, METRICS = "config.toml", "metrics.json"
@@ -44,7 +45,7 @@ class Measures(NamedTuple):
     beside: Beside | None
 
 
-def summary(config: Config, lists: Lists, found: Measures, *, part: str) -> dict[str, Any]:
+def summary(config: Config, lists: AnyLists, found: Measures, *, part: str) -> dict[str, Any]:
     """Return what a metrics file says of what was measured."""
     method, beside = config.method, found.beside
     fair = is_fair(method.name)  # without a penalty C has no effect
@@ -52,6 +53,7 @@ def summary(config: Config, lists: Lists, found: Measures, *, part: str) -> dict
         "method": method.name,
         "preset": method.preset,
         "c": method.c if fair else None,
+        "c_is": weight_of(method.name).words if fair and method.c is not None else None,
         "c_relative": method.c_relative if fair else None,
         "needs_labels_when_serving": method.name == ROBUST,
         "k": list(method.ks),
@@ -60,13 +62,16 @@ def summary(config: Config, lists: Lists, found: Measures, *, part: str) -> dict
         "protocol": config.evaluation.protocol,
         "part": part,
         "split": lists.rule,
-        "metrics": _metrics(found, lists.data.group_names),
+        "metrics": _metrics(found, lists.data.group_names, method.dpr.separator),
         "score_spread": None if beside is None else _cell(mean_with_interval(beside.spread)),
     }
 
 
-def _metrics(found: Measures, group_names: Sequence[str]) -> dict[str, Any]:
+def _metrics(
+    found: Measures, group_names: Sequence[str], separator: str | None
+) -> dict[str, Any]:
     """Return means, chance floors and ratios of all users together, with their intervals."""
+    parts = split_labels(group_names, separator).names
     means = means_with_intervals(found.values, seed=0)
     cells = {name: _cell(mean) for name, mean in means.items()}
     for name, floor in (found.beside.floors if found.beside else {}).items():
@@ -74,13 +79,16 @@ def _metrics(found: Measures, group_names: Sequence[str]) -> dict[str, Any]:
         interval = (floor.value - margin, floor.value + margin)
         cells[name] = _cell(gap._replace(mean=floor.value, ci95=interval))
     for name, whole in (found.beside.overall if found.beside else {}).items():
-        by_group = dict(zip(group_names, whole.by_group, strict=False))
+        names = parts if name.partition("@")[0].endswith("_split") else group_names
+        by_group = dict(zip(names, whole.by_group, strict=False))
         value = Mean(whole.value, whole.ci95, whole.n, whole.undefined)
         cells[name] = _cell(value) | {"by_group": jsonable(by_group)}
     return cells
 
 
-def per_query(config: Config, lists: Lists, values: dict[str, Tensor], *, part: str) -> Saved:
+def per_query(
+    config: Config, lists: AnyLists, values: dict[str, Tensor], *, part: str
+) -> Saved:
     """Return per-query values as a file holds them, with what tells whose lists they are of."""
     evaluation = config.evaluation
     sampled = evaluation.protocol == "sampled"
@@ -149,7 +157,7 @@ def per_query_path(metrics: Path) -> Path:
     return metrics.with_name(f"per_query-{name}.safetensors" if name else PER_QUERY)
 
 
-def provenance(config: Config, lists: Lists) -> dict[str, Any]:
+def provenance(config: Config, lists: AnyLists) -> dict[str, Any]:
     """Return what it takes to tell whether two results can be compared."""
     return {
         "fairtopk": __version__,

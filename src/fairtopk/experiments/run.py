@@ -10,7 +10,7 @@ import json
 import resource
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,20 +28,21 @@ from fairtopk.checkpoints import (
 )
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate, sampled_blocks
+from fairtopk.evaluation import evaluate
 from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.build import (
-    build_lists,
+    AnyLists,
+    build_any_lists,
+    build_model,
     build_phases,
-    build_scorer,
     has_adversary,
     is_penalised,
-    run_key,
-    warmup_key,
+    reads_features_alone,
 )
 from fairtopk.experiments.choosing import chooser, latest
 from fairtopk.experiments.config import Config, dump_config, load_config
-from fairtopk.experiments.measuring import measure
+from fairtopk.experiments.keys import run_key, warmup_key
+from fairtopk.experiments.measuring import blocks_of, longest_list, measure
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
@@ -52,8 +53,10 @@ from fairtopk.experiments.result import (
     write_result,
 )
 from fairtopk.experiments.stopping import finishing_steps
+from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.lists import Lists
-from fairtopk.robust.ranker import RobustRanker
+from fairtopk.robust.drawing import draw_problem, feature_problem
+from fairtopk.robust.ranker import RobustRanker, check_length
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.training import Trainer
 
@@ -69,7 +72,7 @@ def train_run(
     resume: bool = False,
     report: Report = lambda trainer, record: None,
     warmups: Path | None = None,
-    lists: Lists | None = None,
+    lists: AnyLists | None = None,
 ) -> dict[str, Any]:
     """Train what `config` says into the folder `out`; return what ``metrics.json`` holds.
 
@@ -89,16 +92,16 @@ def train_run(
         raise InputError(
             f"{out} exists and is not empty; go on with --resume, or choose another"
         )
-    lists = lists if lists is not None else build_lists(config.data, seed=config.seed)
+    lists = lists if lists is not None else build_any_lists(config.data, seed=config.seed)
     started = time.perf_counter()
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     trainer = build_trainer(config, lists, scorer)
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CONFIG, dump_config(config))
     about = {"run": run_key(config, lists), "data": lists.data.checksum}
-    shared = (
-        warmups / f"{warmup_key(config, lists)}.safetensors" if warmups is not None else None
-    )
+    shared = None
+    if warmups is not None and not reads_features_alone(config):
+        shared = warmups / f"{warmup_key(config, lists)}.safetensors"
     spent = 0.0
     if resume and has_checkpoint(out):  # a run that was killed early has none
         model, state = load_pair(out)
@@ -108,7 +111,7 @@ def train_run(
         spent = state.about["seconds"]
     elif shared is not None:
         _take_warmup(trainer, shared)
-    with finishing_steps() as asked_to_stop:
+    with finishing_steps() as asked_to_stop, threads_for(lists):
         saved_at = time.perf_counter()
         for record in trainer.run():
             report(trainer, record)
@@ -129,14 +132,19 @@ def train_run(
     return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
 
 
-def build_trainer(config: Config, lists: Lists, scorer: nn.Module) -> AnyTrainer:
-    """Return what trains `scorer` as `config` says and chooses an epoch on validation lists."""
+def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
+    """Return what trains `scorer` as `config` says and chooses an epoch on validation lists.
+
+    Without any the last epoch is kept.
+    """
     training, evaluation = config.training, config.evaluation
-    blocks = sampled_blocks(lists.validation, unrated=evaluation.unrated, seed=config.seed)
+    blocks = blocks_of(lists.validation, config)
     own = config.method.ks[0] if config.method.k_of == "list" else evaluation.k[0]
     k = evaluation.select_k or own
 
     def validate() -> dict[str, float]:
+        if not blocks:
+            return {}
         values = evaluate(scorer, iter(blocks), [k])
         means = {name: float(value.double().nanmean()) for name, value in values.items()}
         return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
@@ -155,9 +163,22 @@ def build_trainer(config: Config, lists: Lists, scorer: nn.Module) -> AnyTrainer
         validate_every=training.validate_every,
         patience=training.patience,
     )
-    if isinstance(scorer, RobustRanker):
-        return RobustTrainer(scorer, trainer, lists, calibration=blocks, validate=validate)
-    return trainer
+    if not isinstance(scorer, RobustRanker):
+        return trainer
+    if scorer.settings.ranking == "sampled":  # refused now, not after a warm-up
+        for part in (lists.validation, lists.test):
+            check_length(longest_list(part, config))
+    if isinstance(lists, Lists):
+        draw, seen = partial(draw_problem, scorer, lists), blocks
+    else:
+        draw = partial(feature_problem, scorer, lists.data, lists.train.user)
+        seen = blocks or lists.train.blocks()
+    return RobustTrainer(scorer, trainer, draw=draw, calibration=seen, validate=validate)
+
+
+def threads_for(lists: AnyLists) -> AbstractContextManager[None]:
+    """Return how threads are shared in training: with several, small steps take longer."""
+    return nullcontext() if isinstance(lists, Lists) else torch_on_one_thread()
 
 
 def _take_warmup(trainer: AnyTrainer, path: Path) -> None:
@@ -180,7 +201,7 @@ def _save(trainer: AnyTrainer, out: Path, about: dict[str, Any], seconds: float)
 
 
 def _finish(
-    config: Config, out: Path, lists: Lists, trainer: AnyTrainer, seconds: float
+    config: Config, out: Path, lists: AnyLists, trainer: AnyTrainer, seconds: float
 ) -> dict[str, Any]:
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)

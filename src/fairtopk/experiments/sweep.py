@@ -87,11 +87,11 @@ def run_sweep(
     # However few are left: the last digits of a mean depend on the number of threads.
     with Workers(at_once, threads=max(1, cores() // at_once)) as workers:
         while waiting or running:
-            while workers.is_free() and (cell := _next(waiting, running.values(), warm)):
-                waiting.remove(cell)
-                running[cell.name] = cell
-                watch(Event(cell, "running"))
-                workers.begin(cell.name, run_cell, cell, out)
+            while workers.is_free() and (chosen := _next(waiting, running.values(), warm)):
+                waiting.remove(chosen)
+                running[chosen.name] = chosen
+                watch(Event(chosen, "running"))
+                workers.begin(chosen.name, run_cell, chosen, out)
             for piece in workers.finished():
                 cell = running.pop(piece.name)
                 if piece.failure is None:

@@ -16,7 +16,7 @@ from fairtopk.experiments.console import console, table
 
 if TYPE_CHECKING:
     from fairtopk.experiments.grid import Cell
-    from fairtopk.experiments.sweep import Event
+    from fairtopk.experiments.sweep import Event, Outcome
 
 SOME_FAILED = 1  # exit code
 COLUMNS = ("done", "running", "failed", "of")
@@ -51,14 +51,20 @@ def sweep(
     say_room(cells, out, processes)
     with SweepProgress(cells) as progress:
         outcome = run_sweep(cells, out, processes=processes, watch=progress)
-    for name, why in outcome.failures.items():
-        _say(f"failed: {name}: {why}")
     if outcome.done:
         page = report(out)
         _say(f"{outcome.done:,} runs are done: {out / RESULTS}; look at {page}")
-    if outcome.failures:
-        _say(f"{len(outcome.failures):,} failed; --resume tries them again")
+    if tell_failures(outcome):
         raise Exit(SOME_FAILED)
+
+
+def tell_failures(outcome: "Outcome") -> bool:
+    """Tell why runs failed; return whether any did."""
+    for name, why in outcome.failures.items():
+        _say(f"failed: {name}: {why}")
+    if outcome.failures:
+        _say(f"{len(outcome.failures):,} runs failed; going on with the sweep tries them again")
+    return bool(outcome.failures)
 
 
 def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:

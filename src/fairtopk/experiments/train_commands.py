@@ -21,6 +21,8 @@ SHOWN = {
     "representation_gap_floor": "  by chance",
     "rsp": "spread of chances (RSP)",
     "reo": "  of relevant items (REO)",
+    "rsp_split": "RSP of the groups that labels name",
+    "reo_split": "  of relevant items (REO)",
 }
 
 
@@ -102,9 +104,10 @@ def show_result(result: dict[str, Any]) -> None:
     from fairtopk.experiments.result import measured_ks
 
     metrics, ks = result["metrics"], measured_ks(result)
+    whose = "queries" if result["protocol"] == "whole" else "users"
     shown = table(
         f"{result['method']} on {result['data']}, {result['part']}, {result['protocol']} lists "
-        f"(mean, 95 % interval over users)",
+        f"(mean, 95 % interval over {whose})",
         "",
         *(f"K = {k}" for k in ks),
     )
@@ -115,7 +118,10 @@ def show_result(result: dict[str, Any]) -> None:
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
     if undefined := metrics[most]["undefined"]:
-        line = f"left out: {undefined:,} users for whom {most} is undefined"
+        line = f"left out: {undefined:,} {whose} for whom {most} is undefined"
+        console.print(line, highlight=False)
+    if unmet := metrics.get("unmet", {}).get("mean"):
+        line = f"{unmet:.1%} of lists cannot give groups what is asked for, and come nearest"
         console.print(line, highlight=False)
     if result["needs_labels_when_serving"]:
         console.print(f"{result['method']} needs group labels when serving", highlight=False)

@@ -51,7 +51,7 @@ class Workers:
     def __enter__(self) -> "Workers":
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         """Let those at work save what they have, and end all."""
         for process, _ in self.busy.values():
             if process.is_alive():

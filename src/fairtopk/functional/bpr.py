@@ -1,7 +1,8 @@
 """Bayesian personalised ranking (BPR): relevant items above others, pair by pair.
 
 Each other item of a list is paired with one of its relevant items, in turn, so that every
-relevant item has its share of the others.
+relevant item has its share of the others. By grades, each item is paired with one of those that
+have a higher one, in turn.
 """
 
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from torch.nn.functional import softplus
 
 
 class ListPairs(NamedTuple):
-    """Pairs of a relevant item and another of the same list.
+    """Pairs of a relevant, or more relevant, item and another of the same list.
 
     Attributes:
         query: The list of each pair, ``[n]``.
@@ -39,6 +40,23 @@ def list_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
     query, below = others.nonzero().T
     turn = (others.cumsum(-1) - 1)[query, below] % count[query]
     return ListPairs(query, first[query, turn], below)
+
+
+def graded_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
+    """Return the pairs of all lists by grades, which may be any numbers.
+
+    Where they are 0 or 1, they are those of `list_pairs`, whose arguments these are.
+    """
+    grade = relevance.masked_fill(~mask, -torch.inf)
+    order = grade.argsort(dim=-1, descending=True, stable=True)
+    falling = grade.gather(-1, order)
+    # Those before the first of the same grade have a higher one.
+    higher = torch.searchsorted(-falling, -falling)
+    query, place = ((higher > 0) & falling.isfinite()).nonzero().T
+    count = higher[query, place]
+    above = order[query, (place - count) % count]
+    below = order[query, place]
+    return ListPairs(query, above, below)
 
 
 def bpr_loss(scores: Tensor, pairs: ListPairs) -> tuple[Tensor, Tensor]:

@@ -20,21 +20,29 @@ class Divergence(NamedTuple):
     in_variance: Tensor
 
 
-def moment_divergence(mean: Tensor, variance: Tensor) -> Divergence:
-    """Return the divergence of distributions with this mean and variance, ``[Q]`` each."""
-    variance = variance.clamp(min=LEAST_VARIANCE)
+def moment_divergence(
+    mean: Tensor, variance: Tensor, *, least: float = LEAST_VARIANCE
+) -> Divergence:
+    """Return the divergence of distributions with this mean and variance, ``[Q]`` each.
+
+    A variance below `least` counts as that.
+    """
+    variance = variance.clamp(min=least)
     value = (mean**2 + variance - variance.log() - 1) / 2
     return Divergence(value, in_mean=mean, in_variance=(1 - 1 / variance) / 2)
 
 
-def list_divergence(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+def list_divergence(
+    scores: Tensor, where: Tensor, *, least: float = LEAST_VARIANCE
+) -> tuple[Tensor, Tensor]:
     """Return the divergence of each list's scores, ``[Q]``, and its gradient, ``[Q, L]``.
 
-    Only slots `where` True count, ``[Q, L]``; a list without any has a divergence of 0.
+    Only slots `where` True count, ``[Q, L]``; a list without any has a divergence of 0. Of a
+    variance below `least` the gradient is no steeper than there.
     """
     n = where.sum(-1, keepdim=True).clamp(min=1)
     mean, variance = list_moments(scores, where)
-    found = moment_divergence(mean, variance)
+    found = moment_divergence(mean, variance, least=least)
     apart = 2 * found.in_variance[:, None] * (scores - mean[:, None])
     grad = (found.in_mean[:, None] + apart) * where / n
     return found.value * where.any(-1), grad

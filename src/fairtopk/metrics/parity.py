@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
+from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import (
     Labels,
     Values,
@@ -87,10 +89,13 @@ def parities(
     ks: Sequence[int],
     mask: Values | None = None,
     seed: int = 0,
+    member: Tensor | None = None,
 ) -> dict[str, Overall]:
     """Return `rsp` and `reo` at every K, from one set of resamples.
 
-    The keys are names like ``rsp@50``. Arguments are those of `reo`.
+    The keys are names like ``rsp@50``. Arguments are those of `reo`, and `member`: which of
+    other groups items of each group are in, 1 or 0, ``[G, P]``. An item may be in several of
+    these; their parity has names like ``rsp_split@50``.
 
     Example:
         >>> import torch
@@ -102,11 +107,16 @@ def parities(
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
     labels, distinct = checked_groups(groups, lists, valid), checked_ks(ks)
+    if member is not None and (member.ndim != 2 or len(member) < labels.n_groups):
+        raise InputError(
+            f"member must have a row for each of {labels.n_groups} groups and a column for "
+            f"each that they are in, got shape {list(member.shape)}"
+        )
     counts = {
         name: measured_lists(group_counts, lists, valid, distinct, labels=some)
         for name, some in (("rsp", labels), ("reo", _relevant_only(labels, grades)))
     }
-    return parities_of_counts(counts, distinct, seed=seed)
+    return parities_of_counts(counts, distinct, seed=seed, member=member)
 
 
 def group_counts(tops: Tops) -> Tensor:
@@ -115,15 +125,25 @@ def group_counts(tops: Tops) -> Tensor:
 
 
 def parities_of_counts(
-    counts: Mapping[str, Tensor], ks: Sequence[int], *, seed: int
+    counts: Mapping[str, Tensor], ks: Sequence[int], *, seed: int, member: Tensor | None = None
 ) -> dict[str, Overall]:
     """Return parity at every K, given `group_counts` of the items that count, by name."""
+    if member is not None:
+        split = {f"{name}_split": _split(one, member) for name, one in counts.items()}
+        counts = {**counts, **split}
     sums = {
         f"{name}@{k}": counted[..., column]
         for name, counted in counts.items()
         for column, k in enumerate(ks)
     }
     return overalls(sums, _spread, seed)
+
+
+def _split(counted: Tensor, member: Tensor) -> Tensor:
+    """Return `group_counts` of the groups that `member` says."""
+    halves = counted.chunk(2, dim=1)
+    table = member[: halves[0].shape[1]].to(counted)
+    return torch.cat([torch.einsum("qgk,gp->qpk", half, table) for half in halves], dim=1)
 
 
 def _relevant_only(labels: Labels, grades: Tensor) -> Labels:

@@ -25,6 +25,8 @@ KIND = "fairtopk ranker 1"
 class FairRanker(Estimator):
     """A ranker whose top K is relevant and fair, and which serves without groups.
 
+    ``robust`` alone cannot: it ranks by `rank_with_groups`, and refuses `predict` and `rank`.
+
     It is fitted on users and items, or on documents with features::
 
         FairRanker(c=1e5).fit(ft.split(data))
@@ -35,10 +37,11 @@ class FairRanker(Estimator):
         model: ``neumf`` or ``mf`` for users and items; ``linear``, ``mlp`` or ``attention`` for
             features. None is ``neumf`` or ``linear``.
         k: Positions of a list that are its top, or several such numbers.
-        c: Weight of the penalty.
-        c_relative: Instead of `c`, its ratio to the squared length of a list; with neither, a
-            fair method takes 0.5.
-        epochs: How long to train; None is 120 for users and items, and for features as many as
+        c: Weight of the penalty; of ``dpr-rsp`` and ``dpr-reo`` that of the adversary, of
+            ``robust`` the share of the gap that is taken away.
+        c_relative: Instead of `c` of a penalty, its ratio to the squared length of a list; with
+            neither, a penalty takes 0.5.
+        epochs: How long to train; None is 60 for users and items, and for features as many as
             make 1,500 steps.
         rate: Learning rate; None is what suits the model.
         batch_size: Lists per step; None is 256 for users and items, 32 for features.
@@ -139,6 +142,28 @@ class FairRanker(Estimator):
         if k is not None:
             checked_whole("k", k, least=1)
         return self._of_features("rank").rank(X, qid, k)
+
+    def rank_with_groups(
+        self,
+        X: Any,  # noqa: N803
+        qid: Any = None,
+        *,
+        groups: Any,
+        k: int | None = None,
+    ) -> Any:
+        """Return what `rank` does, by ``robust``, the one method that needs groups to rank.
+
+        Scores are logarithms of 1 / log2(1 + rank): they tell the order and nothing else.
+
+        Args:
+            X: Features, as in `fit`.
+            qid: The list of each row; left out, all rows are one list.
+            groups: Group of each row, one of those of `fit`; null for unknown.
+            k: How many of each list; None is all.
+        """
+        if k is not None:
+            checked_whole("k", k, least=1)
+        return self._of_features("rank_with_groups").rank_with_groups(X, qid, groups, k)
 
     def recommend(
         self, users: Any = None, k: int = 10, *, include_rated: bool = False

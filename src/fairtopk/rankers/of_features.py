@@ -1,32 +1,43 @@
 """What a ranker of features does once it is trained."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairtopk.checkpoints import Saved
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate
+from fairtopk.experiments.documents import SLOTS
 from fairtopk.feature_batches import feature_batches
-from fairtopk.rankers.feature_fit import FeatureSettings, fit_features
-from fairtopk.rankers.tables import QID, RELEVANCE, column_of, features_of, frame_like, table_of
-from fairtopk.scorers.features import FeatureModel, OfTable, feature_scorer
+from fairtopk.rankers.feature_fit import FeatureSettings, fit_features, on_table
+from fairtopk.rankers.tables import (
+    QID,
+    RELEVANCE,
+    Table,
+    column_of,
+    features_of,
+    frame_like,
+    group_numbers,
+    table_of,
+)
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.robust.settings import RobustSettings
+from fairtopk.scorers.features import FeatureModel, FeatureScorer, OfTable, feature_scorer
 from fairtopk.scoring import score
-
-SLOTS = 2**18  # of lists that are scored at once
 
 
 class FeatureRanker(NamedTuple):
     """A trained scorer of features.
 
     Attributes:
-        scorer: Maps features and a mask to scores.
-        model: Its name.
+        scorer: Maps features and a mask to scores; of robust, ranks lists with their groups.
+        model: Its name; of robust, that of the scorer that its features come from.
         hidden: Widths of its hidden layers.
         names: The features, by name in frames and by place in arrays.
         by_name: Whether it was fitted on a frame.
@@ -34,7 +45,7 @@ class FeatureRanker(NamedTuple):
         notes: What was found in the data, one sentence each.
     """
 
-    scorer: nn.Module
+    scorer: FeatureScorer | RobustRanker
     model: FeatureModel
     hidden: tuple[int, ...]
     names: tuple[str, ...]
@@ -61,22 +72,30 @@ class FeatureRanker(NamedTuple):
 
     def predict(self, x: Any, qid: Any) -> NDArray[np.float32]:
         """Return the score of each row."""
-        table = table_of(x, names=self.names)
+        self._refuse_robust("predict")
         if self.model != "attention":
             qid = None
         elif qid is None:
             raise InputError("attention scores a document among its list; give predict the qid")
-        features = features_of(table, np.zeros(len(table.values)), qid, None)
-        scores = np.empty(len(table.values), np.float32)
-        scores[features.row] = self._scores(features)
-        return scores
+        table = table_of(x, names=self.names)
+        return self._scores(features_of(table, np.zeros(len(table.values)), qid, None))
 
     def rank(self, x: Any, qid: Any, k: int | None) -> Any:
         """Return the rows of each list from the best on, as a frame of the kind of `x`."""
+        self._refuse_robust("rank")
+        return self._ranked(x, qid, None, k)
+
+    def rank_with_groups(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
+        """Return the same of a ranker that needs the group of each row to rank it."""
+        if not isinstance(self.scorer, RobustRanker):
+            raise InputError("only robust needs groups to rank by; call rank, which takes none")
+        return self._ranked(x, qid, groups, k)
+
+    def _ranked(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
         table = table_of(x, names=self.names)
-        one = np.zeros(len(table.values), np.int64)
-        lists = column_of(QID, one if qid is None else qid, len(one))
-        scores = self.predict(x, lists)
+        n_rows = len(table.values)
+        lists = column_of(QID, np.zeros(n_rows, np.int64) if qid is None else qid, n_rows)
+        scores = self._scores(self._features(table, np.zeros(n_rows), lists, groups))
         rows = pl.DataFrame({QID: lists, "row": np.arange(len(scores)), "score": scores})
         # Lists in order of first appearance; of equal scores the earlier row is first.
         ranked = (
@@ -92,13 +111,20 @@ class FeatureRanker(NamedTuple):
         self, x: Any, y: Any, qid: Any, groups: Any, ks: list[int]
     ) -> dict[str, Tensor]:
         """Return every metric by name, one value per list, ``[Q]``."""
-        features = features_of(table_of(x, names=self.names), y, qid, groups)
-        scorer = OfTable(self.scorer, torch.from_numpy(features.values))
+        features = self._features(table_of(x, names=self.names), y, qid, groups)
+        scorer = on_table(self.scorer, torch.from_numpy(features.values))
         return evaluate(scorer, feature_batches(features, slots=SLOTS), ks)
 
     def saved(self) -> Saved:
         """Return weights and description, from which `from_saved` makes the same ranker."""
         about = self._asdict() | {"scorer": None, "kind": "features"}
+        if isinstance(self.scorer, RobustRanker):
+            game = self.scorer
+            about["robust"] = {
+                "settings": game.settings.model_dump(mode="json"),
+                "share": game.share,
+                "seed": game.seed,
+            }
         return Saved(dict(self.scorer.state_dict()), about)
 
     @classmethod
@@ -107,21 +133,53 @@ class FeatureRanker(NamedTuple):
         about = {name: saved.about[name] for name in cls._fields}
         for name in ("hidden", "names", "group_names", "notes"):
             about[name] = tuple(about[name])
-        scorer = feature_scorer(about["model"], len(about["names"]), hidden=about["hidden"])
+        n_features, robust = len(about["names"]), saved.about.get("robust")
+        scorer: FeatureScorer | RobustRanker
+        scorer = base = feature_scorer(about["model"], n_features, hidden=about["hidden"])
+        if robust is not None:
+            settings = RobustSettings(**robust["settings"])
+            table = OfTable(base, torch.empty(0, n_features))
+            scorer = RobustRanker(table, settings, share=robust["share"], seed=robust["seed"])
         scorer.load_state_dict(saved.tensors)
         return cls(**(about | {"scorer": scorer.eval()}))
 
+    def _features(self, table: Table, y: Any, qid: Any, groups: Any) -> Features:
+        """Return rows as lists; groups of training keep their numbers, which robust goes by.
+
+        Other groups are numbered anew, but robust cannot rank them.
+        """
+        if groups is None:
+            return features_of(table, y, qid, None)
+        numbers, strange = group_numbers(groups, self.group_names, len(table.values))
+        if strange is not None and not isinstance(self.scorer, RobustRanker):
+            return features_of(table, y, qid, groups)
+        if strange is not None:
+            raise InputError(
+                f"groups has {strange!r}, which the ranker was not fitted on; it knows "
+                f"{', '.join(self.group_names)}"
+            )
+        features = features_of(table, y, qid, None)
+        return replace(features, group=numbers[features.row], group_names=self.group_names)
+
     def _scores(self, features: Features) -> NDArray[np.float32]:
-        """Return the scores of all rows, list by list."""
-        scorer = OfTable(self.scorer, torch.from_numpy(features.values))
+        """Return the scores of all rows, in the order that they came in."""
+        scorer = on_table(self.scorer, torch.from_numpy(features.values))
         parts = []
         for batch in feature_batches(features, slots=SLOTS):
             found = score(scorer, batch)
             if not bool(found[batch.mask].isfinite().all()):
                 raise InputError("scores are not finite; the model may have diverged")
             parts.append(found[batch.mask])
-        scores: NDArray[np.float32] = torch.cat(parts).numpy()
+        scores = np.empty(features.n_rows, np.float32)
+        scores[features.row] = torch.cat(parts).numpy()
         return scores
+
+    def _refuse_robust(self, what: str) -> None:
+        if isinstance(self.scorer, RobustRanker):
+            raise InputError(
+                f"robust needs the group of each document when it ranks, which {what} never "
+                f"takes; call rank_with_groups(X, qid, groups)"
+            )
 
 
 def _odd_lists(features: Features) -> tuple[str, ...]:

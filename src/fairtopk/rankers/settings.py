@@ -6,7 +6,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import METHODS, is_fair
+from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
 from fairtopk.experiments.config import Config, MethodConfig, check_config
 from fairtopk.experiments.faults import first_fault
 from fairtopk.metrics.inputs import checked_whole
@@ -14,6 +14,7 @@ from fairtopk.rankers.feature_fit import BATCH_SIZE, DROPOUT, FeatureSettings
 from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel
 
 ID_MODELS = ("neumf", "mf")
+NAMES = (*METHODS, *ADVERSARIAL, ROBUST)
 C_RELATIVE = 0.5  # what MovieLens 1M was best served by; see the study
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 
@@ -45,9 +46,9 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
             f"{' and '.join(ID_MODELS)} need users and items, fit(ft.split(data))"
         )
     values = _method(params, dict(params["options"] or {}))
-    if values["name"] not in METHODS:
+    if values["name"] not in NAMES:
         raise InputError(
-            f"features are ranked by the methods {', '.join(METHODS)}, got "
+            f"features are ranked by the methods {', '.join(NAMES)}, got "
             f"method={values['name']!r}"
         )
     try:

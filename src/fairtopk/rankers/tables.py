@@ -114,6 +114,22 @@ def column_of(name: str, values: Any, n_rows: int) -> pl.Series:
     return column
 
 
+def group_numbers(
+    groups: Any, names: tuple[str, ...], n_rows: int
+) -> tuple[NDArray[np.int32], str | None]:
+    """Return the number of each row's group among `names`, and one that is not among them.
+
+    Numbers are ``[n]``, -1 where the group is null or none of them.
+    """
+    column = column_of(GROUPS, groups, n_rows)
+    known = column.fill_nan(None) if column.dtype.is_float() else column
+    labels = known.cast(pl.String).replace("", None)
+    strange = labels.filter(labels.is_not_null() & ~labels.is_in(names)).min()
+    number = {name: place for place, name in enumerate(names)}
+    numbers = np.array([number.get(label, -1) for label in labels], np.int32)
+    return numbers, None if strange is None else str(strange)
+
+
 def frame_like(table: pl.DataFrame, frame: nw.DataFrame[Any] | None) -> Any:
     """Return a table as a frame of the kind of `frame`; polars where there is none."""
     if frame is None or frame.implementation.is_polars():

@@ -121,7 +121,7 @@ def _view(label: str, results: list[Result]) -> View:
     ks = sorted({int(name.partition("@")[2]) for name in names if name.startswith("ndcg@")})
     curves = {
         name: sorted(
-            (_point(name, found) for found in _grouped(members, _weight)),
+            (point_of(name, found) for found in _grouped(members, _weight)),
             key=lambda point: _weight(point.results[0]),
         )
         for name, members in sorted(_curve_names(results).items(), key=_weighed_last)
@@ -149,7 +149,8 @@ def _gaps(names: Iterable[str]) -> list[str]:
     return [name for name in GAPS if name in found] + sorted(found - set(GAPS))
 
 
-def _point(curve: str, results: list[Result]) -> Point:
+def point_of(curve: str, results: list[Result]) -> Point:
+    """Return runs that differ in seed only as a point of a curve."""
     results = sorted(results, key=lambda result: result.run.seed)
     weight = results[0].run.weight
     label = f"{weight[0]} = {_weight_text(weight[1])}" if weight is not None else ""

@@ -6,7 +6,7 @@ in black and white.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from fairtopk.reporting.results import Rankings
 from fairtopk.reporting.words import MSE, gap_words
 from fairtopk.statistics.inputs import Floats
 
-COLOURS = ("#0072b2", "#c14f00", "#00795a", "#a3457d", "#8a6100", "#3b3b3b")
+COLOURS = (  # of a page in daylight
+    "#0072b2", "#c14f00", "#00795a", "#a3457d", "#8a6100", "#3b3b3b", "#5a4fcf", "#b3261e",
+)  # fmt: skip
 MARKERS = ("o", "s", "D", "^", "P", "X", "*", "v")
 DASHES: tuple[Any, ...] = ("-", "--", ":", "-.", (0, (8, 2)))
 GROUPS = ("#a50f15", "#9bdc9f", "#dddddd")
@@ -52,13 +54,13 @@ def write_figures(views: list[View], rankings: dict[int, Rankings], folder: Path
     with mpl.rc_context(STYLE):
         for place, view in enumerate(views):
             # With its number: labels may differ in what a file name leaves out.
-            start = f"{place + 1}-{_slug(view.label)}-" if len(views) > 1 else ""
+            start = f"{place + 1}-{slug(view.label)}-" if len(views) > 1 else ""
             for gap in [gap + form for gap in view.gaps for form in ("", MSE)]:
                 figure = _trade_off(view, gap, names)
                 if figure is not None:
-                    written += _save(figure, folder / f"{start}tradeoff-{_slug(gap)}")
+                    written += save(figure, folder / f"{start}tradeoff-{slug(gap)}")
             if place in rankings:
-                written += _save(_pictures(rankings[place]), folder / f"{start}rankings")
+                written += save(_pictures(rankings[place]), folder / f"{start}rankings")
     return written
 
 
@@ -71,23 +73,31 @@ def _trade_off(view: View, gap: str, names: list[str]) -> Figure | None:
     panels = figure.subplots(1, len(ks), squeeze=False)[0]
     for k, panel in zip(ks, panels, strict=True):
         for name, points in view.curves.items():
-            _draw_curve(panel, points, (f"{gap}@{k}", f"ndcg@{k}"), names.index(name))
-        power = _power(panel.get_xlim()[1])
-        more = ["squared"] if gap.endswith(MSE) else []
-        more += [f"in 10{str(power).translate(RAISED)}"] if power else []
-        panel.xaxis.set_major_formatter(lambda x, _, power=power: f"{x / 10.0**power:.3g}")
-        panel.xaxis.set_major_locator(MaxNLocator(5))
-        panel.set_xlabel(f"{gap_words(gap.removesuffix(MSE))} gap\n{', '.join(more)}".strip())
-        panel.set_ylabel("NDCG")
+            draw_curve(panel, points, (f"{gap}@{k}", f"ndcg@{k}"), names.index(name))
+        name_axes(panel, gap)
         panel.set_title(f"K = {k}", fontsize=8)
     lines, labels = panels[0].get_legend_handles_labels()
     figure.legend(lines, labels, loc="outside upper center", ncols=min(5, len(labels)))
     return figure
 
 
-def _draw_curve(
-    panel: Axes, points: Sequence[Point], metrics: tuple[str, str], style: int
+def draw_curve(
+    panel: Axes,
+    points: Sequence[Point],
+    metrics: tuple[str, str],
+    style: int,
+    *,
+    bars: bool = True,
 ) -> None:
+    """Draw the points that have both metrics, with their intervals, joined by a line.
+
+    Args:
+        panel: Where.
+        points: Of one curve.
+        metrics: What is drawn to the right and what up.
+        style: A number for colour, marker and dash.
+        bars: Whether intervals are drawn.
+    """
     known = [point for point in points if all(name in point.values for name in metrics)]
     x, y = (np.array([point.values[name] for point in known]) for name in metrics)
     if not len(known):
@@ -96,8 +106,8 @@ def _draw_curve(
     panel.errorbar(
         x[:, 0],
         y[:, 0],
-        xerr=_bars(x),
-        yerr=_bars(y),
+        xerr=_bars(x) if bars else None,
+        yerr=_bars(y) if bars else None,
         label=known[0].curve,
         color=colour,
         marker=MARKERS[style % len(MARKERS)],
@@ -107,6 +117,21 @@ def _draw_curve(
         elinewidth=0.6,
         capsize=1.5,
     )
+
+
+def name_axes(panel: Axes, gap: str) -> None:
+    """Say what the axes of a drawn panel are, the gap in a power of ten if it is small."""
+    power = _power(panel.get_xlim()[1])
+
+    def told(x: float, _: float) -> str:
+        return f"{x / 10.0**power:.3g}"
+
+    more = ["squared"] if gap.endswith(MSE) else []
+    more += [f"in 10{str(power).translate(RAISED)}"] if power else []
+    panel.xaxis.set_major_formatter(told)
+    panel.xaxis.set_major_locator(MaxNLocator(5))
+    panel.set_xlabel(f"{gap_words(gap.removesuffix(MSE))} gap\n{', '.join(more)}".strip())
+    panel.set_ylabel("NDCG")
 
 
 def _power(largest: float) -> int:
@@ -122,12 +147,23 @@ def _bars(cells: Floats) -> Floats:
 
 
 def _pictures(found: Rankings) -> Figure:
-    figure = Figure(figsize=(7.0, 2.9), layout="constrained")
-    sides = (
-        ("before", found.before, found.rows_before),
-        ("after", found.after, found.rows_after),
-    )
-    for panel, (side, title, rows) in zip(figure.subplots(1, 2), sides, strict=True):
+    sides = {
+        f"before: {found.before}": found.rows_before,
+        f"after: {found.after}": found.rows_after,
+    }
+    return pictures(sides, found.groups)
+
+
+def pictures(sides: Mapping[str, Sequence[str]], groups: tuple[str, str]) -> Figure:
+    """Return a figure of rankings side by side, a row of pixels per list.
+
+    Args:
+        sides: Title to rows, which are those of `Rankings`.
+        groups: What "0" and "1" in a row stand for.
+    """
+    figure = Figure(figsize=(3.5 * len(sides), 2.9), layout="constrained")
+    panels = figure.subplots(1, len(sides), squeeze=False)[0]
+    for panel, (title, rows) in zip(panels, sides.items(), strict=True):
         longest = max(map(len, rows))
         cells = np.full((len(rows), longest), np.nan)
         for number, row in enumerate(rows):
@@ -143,25 +179,26 @@ def _pictures(found: Rankings) -> Figure:
             extent=extent,
         )
         panel.grid(visible=False)
-        panel.set_title(f"{side}: {title}", fontsize=7)
+        panel.set_title(title, fontsize=7)
         panel.set_xlabel("position")
         panel.set_ylabel("list")
     keys = [
-        Patch(color=shade, label=name)
-        for shade, name in zip(GROUPS[:2], found.groups, strict=True)
+        Patch(color=shade, label=name) for shade, name in zip(GROUPS[:2], groups, strict=True)
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=2)
     return figure
 
 
-def _save(figure: Figure, start: Path) -> list[Path]:
+def save(figure: Figure, start: Path) -> list[Path]:
+    """Write a figure as PDF and PNG; return the files."""
     paths = [start.with_name(f"{start.name}.{kind}") for kind in ("pdf", "png")]
     for path in paths:
         with replacing(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], dpi=300)
+        figure.set_layout_engine("none")  # places are found once, which takes a while
     return paths
 
 
-def _slug(text: str) -> str:
+def slug(text: str) -> str:
     """Return text as part of a file name."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", text).strip("-.")[:80]

@@ -38,7 +38,7 @@ def paired_tests(view: View, metrics: list[str]) -> Tests:
     """
     if view.base is None:
         return {}
-    base = {result.run.seed: _loaded(result, metrics) for result in view.base.results}
+    base = {result.run.seed: user_values(result, metrics) for result in view.base.results}
     found = {}
     for point in view.points:
         if point is not view.base and (changes := _changes(point, base, metrics)):
@@ -56,22 +56,39 @@ def corrected(tests: Tests, metrics: list[str]) -> dict[tuple[str, str], float]:
 def _changes(
     point: Point, base: dict[int, Queries | None], metrics: list[str]
 ) -> dict[str, Difference]:
+    pair = paired_values(point, base, metrics)
+    return paired_differences(*pair) if pair is not None else {}
+
+
+def paired_values(
+    point: Point, base: dict[int, Queries | None], metrics: list[str]
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] | None:
+    """Return the metrics of the base and of a point, user by user, means over seeds, ``[Q]``.
+
+    Args:
+        point: What is compared.
+        base: By seed, what it is compared with.
+        metrics: Names; those that a run lacks are left out.
+
+    Returns:
+        None where there are no users, or no metrics, that both have.
+    """
     pairs = []
     for result in point.results:
-        before, after = base.get(result.run.seed), _loaded(result, metrics)
+        before, after = base.get(result.run.seed), user_values(result, metrics)
         if before is not None and after is not None:
             pairs.append((before, after))
     if not pairs:
-        return {}
+        return None
     users = reduce(np.intersect1d, [one.user for pair in pairs for one in pair])
     names = [name for name in metrics if all(name in one.values for p in pairs for one in p)]
     if not len(users) or not names:
-        return {}
+        return None
     a, b = (
         {name: _over_seeds([pair[side] for pair in pairs], users, name) for name in names}
         for side in (0, 1)
     )
-    return paired_differences(a, b)
+    return a, b
 
 
 def _over_seeds(
@@ -86,7 +103,7 @@ def _over_seeds(
     return mean
 
 
-def _loaded(result: Result, metrics: list[str]) -> Queries | None:
+def user_values(result: Result, metrics: list[str]) -> Queries | None:
     """Return the values of each user; None where no file has them."""
     found: Queries | None = None
     for path in result.per_query:

@@ -106,7 +106,7 @@ def _shown(
 ) -> Shown:
     if name not in point.values:
         return Shown(number(None))
-    text = _with_interval(point.values[name])
+    text = with_interval(point.values[name])
     p = p_values.get((point.name, name), 1.0)
     if not p < LEVEL:
         return Shown(text)
@@ -116,7 +116,8 @@ def _shown(
     return Shown(text, mark, rise == name.startswith("ndcg@"), said)
 
 
-def _with_interval(cell: Cell) -> str:
+def with_interval(cell: Cell) -> str:
+    """Return a mean, with half of its interval if it has one."""
     if cell.low != cell.low:
         return number(cell.mean)
     return f"{number(cell.mean)} ±{(cell.high - cell.low) / 2:.1g}"
@@ -134,7 +135,7 @@ def _leakage(view: View, gap: str) -> list[str]:
     pair = [point for point in (view.base, after) if point is not None and AUC in point.values]
     if len(pair) < 2:
         return []
-    before, fair = (f"{_with_interval(point.values[AUC])} ({point.name})" for point in pair)
+    before, fair = (f"{with_interval(point.values[AUC])} ({point.name})" for point in pair)
     return [
         f"How well groups can be told from scores (AUC; 0.5 is not at all): {before} before, "
         f"{fair} after. After is the smallest gap at K = {k} among models that lose at most "

@@ -10,6 +10,8 @@ GAPS = {
     "representation_gap": "Share of the top",
     "rsp": "Parity (RSP)",
     "reo": "Opportunity (REO)",
+    "rsp_split": "Parity (RSP), items in several groups",
+    "reo_split": "Opportunity (REO), items in several groups",
 }
 MEANINGS = {
     "NDCG@K": "How good the top K of a list is: gain 2^rating - 1, divided by log2(1 + rank), "
@@ -57,6 +59,8 @@ CURVES = {
     "spread": "Spread of scores",
 }
 
+KINDS = {"full": "full catalogue", "sampled": "sampled lists", "whole": "whole lists"}
+
 
 def gap_words(name: str) -> str:
     """Return what a gap is called; one that this page does not know keeps its name."""
@@ -75,7 +79,7 @@ def logged_words(name: str) -> str:
 def lists_words(lists: dict[str, Any]) -> str:
     """Return which lists were ranked, in a few words."""
     protocol = lists.get("protocol")
-    kind = {"full": "full catalogue", "sampled": "sampled lists"}.get(str(protocol), protocol)
+    kind = KINDS.get(str(protocol), protocol)
     return f"{lists.get('data')}, {lists.get('part')}, {kind}"
 
 

@@ -50,9 +50,10 @@ def prefix_table(*, k: int, p: float, alpha: float, adjust: str = "closest") -> 
         k: Length of the top, at least 1.
         p: Share of protected items that is asked for, between 0 and 1.
         alpha: Probability that a fair process fails, between 0 and 1.
-        adjust: "closest" takes the step nearest to `alpha`, which may be above it;
-            "conservative" the largest up to `alpha`; "none" the quantiles of `alpha` itself,
-            with which each prefix fails with at most that probability, but all together more.
+        adjust: "closest" takes the step nearest to `alpha`, which may be above it, of those
+            with an alpha_c up to `alpha`; "conservative" the largest step up to `alpha`;
+            "none" the quantiles of `alpha` itself, with which each prefix fails with at most
+            that probability, but all together more.
 
     Example:
         >>> table = prefix_table(k=10, p=0.2, alpha=0.15)

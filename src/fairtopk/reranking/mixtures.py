@@ -138,6 +138,9 @@ def _improve(
         gain = price @ _exposure(ranking, program) + solved.eqlin.marginals[0]
         if gain <= TOLERANCE or (allowed is None and solved.x[-1] <= TOLERANCE):
             return solved
+        # Where prices are large, what it seems to gain is rounding.
+        if any(np.array_equal(ranking, known) for known in rankings):
+            return solved
         rankings.append(ranking)
 
 

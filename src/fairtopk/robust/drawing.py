@@ -6,7 +6,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.batches import Batch, ListSampler, ListSizes
+from fairtopk.data.features import Features
 from fairtopk.errors import InputError
+from fairtopk.feature_batches import feature_batch
 from fairtopk.kernels.doubly_stochastic import Floats
 from fairtopk.lists import Lists
 from fairtopk.robust.features import by_pieces, features
@@ -15,25 +17,56 @@ from fairtopk.robust.ranker import RobustRanker
 from fairtopk.robust.sides import sides_of
 
 ROUND = 2**31  # of the random streams; epochs of training have other numbers
+MOST_NUMBERS = 2**28  # of the X of documents: 1 GB
 
 
-@torch.no_grad()
 def draw_problem(ranker: RobustRanker, lists: Lists) -> Problem:
     """Return a list of each user, or of some where there are many.
 
     The scale of features and the merit of groups are the ranker's from then on.
     """
-    settings, n_users = ranker.settings, lists.data.n_users
-    users = np.arange(n_users)
-    if n_users > settings.users:
-        draw = np.random.default_rng([ranker.seed, ROUND])
-        users = np.sort(draw.choice(n_users, settings.users, replace=False))
+    settings = ranker.settings
+    users = _some(lists.data.n_users, settings.users, seed=ranker.seed)
     sizes = ListSizes(settings.rated, settings.unrated)
     batch = ListSampler(lists, sizes, seed=ranker.seed).draw(users, epoch=ROUND)
-    mask, group = batch.mask.numpy(), batch.group.numpy()
-    relevance = _relevance(batch, float(lists.train.rating.max()))
+    best = float(lists.train.rating.max())
+    if best <= 0:
+        raise InputError("robust needs relevant items, and no rating for training is above 0")
+    return _problem(ranker, batch, best=best, names=lists.data.group_names)
+
+
+def feature_problem(
+    ranker: RobustRanker, features: Features, queries: NDArray[np.integer]
+) -> Problem:
+    """Return the lists of some queries, or fewer where these are many or their lists long.
+
+    What is the ranker's from then on is as in `draw_problem`.
+    """
+    best = float(np.maximum.reduceat(features.relevance, features.offsets[:-1])[queries].max())
+    if best <= 0:
+        raise InputError("robust needs relevant documents, and none has a grade above 0")
+    longest = int(np.diff(features.offsets)[queries].max())
+    room = MOST_NUMBERS // (longest * len(ranker.theta))
+    most = min(ranker.settings.users, max(room, 1))
+    batch = feature_batch(features, queries[_some(len(queries), most, seed=ranker.seed)])
+    return _problem(ranker, batch, best=best, names=features.group_names)
+
+
+def _some(count: int, most: int, *, seed: int) -> NDArray[np.int64]:
+    """Return the numbers below `count`, or a sample of them, rising."""
+    if count <= most:
+        return np.arange(count)
+    return np.sort(np.random.default_rng([seed, ROUND]).choice(count, most, replace=False))
+
+
+@torch.no_grad()
+def _problem(
+    ranker: RobustRanker, batch: Batch, *, best: float, names: tuple[str, ...]
+) -> Problem:
+    settings, mask, group = ranker.settings, batch.mask.numpy(), batch.group.numpy()
+    relevance = _relevance(batch, best)
     if settings.notion == "treatment":
-        merit = _merit(relevance, group, lists.data.group_names)
+        merit = _merit(relevance, group, names)
         ranker.merit.copy_(torch.from_numpy(merit))
     return Problem(
         features=_features(ranker, batch),

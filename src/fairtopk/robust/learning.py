@@ -123,5 +123,5 @@ def balance(relevance: Floats, problem: Problem, *, share: float, shared: bool) 
         each = gaps(found.exposure, sides)
         return each.sum(keepdims=True) / defined if shared else each
 
-    first = reach(sides)
+    first = reach(sides, mu=problem.mu)
     return multipliers(gap, first.max(keepdims=True) if shared else first, share=share)

@@ -39,14 +39,15 @@ class Multipliers(NamedTuple):
         return self.lam
 
 
-def reach(sides: Sides) -> Floats:
+def reach(sides: Sides, *, mu: float) -> Floats:
     """Return the multiplier that puts all items of one side above the other's, ``[Q]``.
 
-    Relevance is in [0, 1], so that this is a bonus of 1 in favour of them; 0 where a list lacks
-    a side.
+    Relevance is in [0, 1], so that this is a bonus of 1 in favour of them, or of mu where that
+    is more, for prices move P by their ratio to mu; 0 where a list lacks a side.
     """
     lead = sides.rate[:, 0] - sides.rate[:, 1]
-    found: Floats = np.where(sides.defined, 1 / np.where(sides.defined, lead, 1.0), 0.0)
+    bonus = max(mu, 1.0)
+    found: Floats = np.where(sides.defined, bonus / np.where(sides.defined, lead, 1.0), 0.0)
     return found
 
 

@@ -49,6 +49,10 @@ class Game(NamedTuple):
         found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
         return gaps(found.exposure, self.sides)
 
+    def reach(self) -> Floats:
+        """Return the multiplier of each list that is tried first, ``[Q]``."""
+        return reach(self.sides, mu=self.mu)
+
     def prices(self, lam: Floats) -> Floats:
         """Return what exposure of each item is worth, q + lam f, ``[Q, L]``."""
         found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
@@ -84,6 +88,13 @@ class RobustRanker(nn.Module):
         ):
             self.register_buffer(name, start.double())
 
+    def over(self, base: nn.Module) -> "RobustRanker":
+        """Return the same ranker with its features from another scorer, of other documents."""
+        other = RobustRanker(base, self.settings, share=self.share, seed=self.seed)
+        for name, value in self.named_buffers(recurse=False):
+            getattr(other, name).copy_(value)
+        return other.eval()
+
     @torch.no_grad()
     def forward(self, batch: Batch) -> Tensor:
         """Return log v of the place of each item, ``[Q, L]``; padding has the last places."""
@@ -102,12 +113,7 @@ class RobustRanker(nn.Module):
     @torch.no_grad()
     def policies(self, batch: Batch) -> tuple[Policy, ...]:
         """Return P of each list as rankings with probabilities."""
-        longest = int(batch.mask.sum(-1).max())
-        if longest > LONGEST:
-            raise InputError(
-                f"robust samples rankings of at most {LONGEST} items, got a list of {longest}; "
-                f'rank shorter lists, or set ranking to "assignment"'
-            )
+        check_length(int(batch.mask.sum(-1).max()))
         game = self._game(batch)
         price = game.prices(self._multipliers(game))
         precision = Precision(game.mu, TOLERANCE)
@@ -122,14 +128,36 @@ class RobustRanker(nn.Module):
         if self.settings.multiplier == "list":
             return
         games = [self._game(batch) for batch in batches]
-        defined = max(sum(int(game.sides.defined.sum()) for game in games), 1)
+        defined = sum(int(game.sides.defined.sum()) for game in games)
+        if self.share and not defined:
+            raise InputError(
+                "robust finds its multiplier on lists with items of both sides, and there are "
+                "none for validation; make those lists longer, or set method.c to 0"
+            )
 
         def mean_gap(lam: Floats) -> Floats:
-            return np.array([sum(game.gaps(lam).sum() for game in games) / defined])
+            return np.array([sum(game.gaps(lam).sum() for game in games) / max(defined, 1)])
 
-        first = max((reach(game.sides).max() for game in games), default=0.0)
+        first = max((game.reach().max() for game in games), default=0.0)
         found = multipliers(mean_gap, np.array([first]), share=self.share)
         self.lam.copy_(torch.from_numpy(found.of_all()))
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether lists may fail to get what is asked for; one multiplier of all does not."""
+        settings = self.settings
+        own = settings.multiplier == "list" and settings.notion == "treatment"
+        return own and self.share > 0
+
+    @torch.no_grad()
+    def unmet(self, batch: Batch) -> Tensor:
+        """Return 1 for lists whose own multiplier does not do what it shall, else 0, ``[Q]``.
+
+        It is NaN where a list lacks a side.
+        """
+        game = self._game(batch)
+        met = multipliers(game.gaps, game.reach(), share=self.share).met
+        return torch.from_numpy(np.where(game.sides.defined, ~met, np.nan)).float()
 
     def appeal(self, batch: Batch) -> Tensor:
         """Return -X theta of each item, ``[Q, L]``."""
@@ -152,7 +180,7 @@ class RobustRanker(nn.Module):
     def _multipliers(self, game: Game) -> Floats:
         if self.settings.multiplier == "data":
             return self.lam.numpy()
-        return multipliers(game.gaps, reach(game.sides), share=self.share).lam
+        return multipliers(game.gaps, game.reach(), share=self.share).lam
 
     def _drawn(self, batch: Batch) -> NDArray[np.int64]:
         """Return the slots of one ranking of each list; a user's draw is always the same."""
@@ -162,6 +190,15 @@ class RobustRanker(nn.Module):
             ranking = (policy.probability.cumsum(0)[:-1] <= draw).sum()
             slot[row] = policy.slot[ranking].numpy()
         return slot
+
+
+def check_length(longest: int) -> None:
+    """Refuse lists that are too long for sampled rankings, given the longest's length."""
+    if longest > LONGEST:
+        raise InputError(
+            f"robust samples rankings of at most {LONGEST} items, got a list of {longest}; "
+            f'rank shorter lists, or set ranking to "assignment"'
+        )
 
 
 def _policy(price: Floats, mask: Flags, precision: Precision) -> Policy:

@@ -16,8 +16,6 @@ from torch import Tensor
 
 from fairtopk.batches import Batch
 from fairtopk.kernels.doubly_stochastic import Floats
-from fairtopk.lists import Lists
-from fairtopk.robust.drawing import draw_problem
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.robust.sides import gaps
@@ -41,7 +39,7 @@ class RobustTrainer:
     Args:
         scorer: The ranker.
         warmup: Trains its colour-blind scorer.
-        lists: The split; training lists are drawn from it.
+        draw: Draws the training lists, once the colour-blind scorer is trained.
         calibration: Lists that the multiplier of serving is found on.
         validate: Measures the ranker; returns values by name.
     """
@@ -50,12 +48,12 @@ class RobustTrainer:
         self,
         scorer: RobustRanker,
         warmup: Trainer,
-        lists: Lists,
         *,
+        draw: Callable[[], Problem],
         calibration: Sequence[Batch],
         validate: Callable[[], dict[str, float]],
     ) -> None:
-        self.scorer, self.warmup, self.lists = scorer, warmup, lists
+        self.scorer, self.warmup, self.draw = scorer, warmup, draw
         self.calibration, self.validate = _thinned(calibration), validate
         self.lam: Floats = np.zeros(1)
         self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
@@ -70,7 +68,7 @@ class RobustTrainer:
     @cached_property
     def problem(self) -> Problem:
         """The training lists; their features are those of the scorer after the warm-up."""
-        return draw_problem(self.scorer, self.lists)
+        return self.draw()
 
     def run(self) -> Iterator[Record | None]:
         """Train to the end; yield a record after each round, and what the warm-up yields."""
@@ -91,7 +89,8 @@ class RobustTrainer:
         return self.warmup.total_steps() + settings.rounds * settings.iterations
 
     def _round(self) -> Record:
-        scorer, problem, settings = self.scorer, self.problem, self.scorer.settings
+        scorer = self.scorer.eval()  # for features have no dropout
+        problem, settings = self.problem, scorer.settings
         theta, relevance = scorer.theta.numpy(), problem.relevance
         if self.progress.epoch:
             relevance = worth(theta, self.lam, problem)[2].relevance

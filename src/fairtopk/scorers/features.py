@@ -49,9 +49,14 @@ class Linear(nn.Module):
         self.scale = Standardise(n_features)
         self.output = nn.Linear(n_features, 1, bias=False)
 
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, F]``: the features."""
+        inputs: Tensor = self.scale(values)
+        return inputs
+
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Return the score of each document by itself."""
-        scores: Tensor = self.output(self.scale(values))[..., 0]
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
         return scores
 
 
@@ -76,9 +81,14 @@ class Mlp(nn.Module):
         self.layers = nn.Sequential(*parts)
         self.output = nn.Linear(before, 1, bias=False)
 
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, width]``: the last hidden layer."""
+        inputs: Tensor = self.layers(self.scale(values))
+        return inputs
+
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Return the score of each document by itself."""
-        scores: Tensor = self.output(self.layers(self.scale(values)))[..., 0]
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
         return scores
 
 
@@ -102,11 +112,18 @@ class Attention(nn.Module):
         self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
         self.output = nn.Linear(width, 1, bias=False)
 
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, width]``: what attention made of each."""
+        inputs: Tensor = self.layers(self.enter(self.scale(values)), src_key_padding_mask=~mask)
+        return inputs
+
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
         """Return the score of each document among those of its list."""
-        inside = self.layers(self.enter(self.scale(values)), src_key_padding_mask=~mask)
-        scores: Tensor = self.output(inside)[..., 0]
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
         return scores
+
+
+FeatureScorer = Linear | Mlp | Attention
 
 
 class OfTable(nn.Module):
@@ -117,9 +134,10 @@ class OfTable(nn.Module):
         values: The table, ``[n, F]``; not part of the weights.
     """
 
+    scorer: FeatureScorer
     values: Tensor
 
-    def __init__(self, scorer: nn.Module, values: Tensor) -> None:
+    def __init__(self, scorer: FeatureScorer, values: Tensor) -> None:
         super().__init__()
         self.scorer = scorer
         self.register_buffer("values", values, persistent=False)
@@ -129,10 +147,13 @@ class OfTable(nn.Module):
         scores: Tensor = self.scorer(self.values[batch.item.long()], batch.mask)
         return scores
 
+    def inputs(self, batch: Batch) -> Tensor:
+        """Return what the output weighs of a batch, ``[Q, L, width]``."""
+        return self.scorer.inputs(self.values[batch.item.long()], batch.mask)
+
     def restart_last_layer(self, generator: torch.Generator) -> None:
         """Draw the output weights anew."""
         output = self.scorer.output
-        assert isinstance(output, nn.Linear)
         bound = output.in_features**-0.5
         nn.init.uniform_(output.weight, -bound, bound, generator=generator)
 
@@ -144,7 +165,7 @@ def feature_scorer(
     hidden: tuple[int, ...] = (64,),
     dropout: float = 0.1,
     seed: int = 0,
-) -> nn.Module:
+) -> FeatureScorer:
     """Return a scorer of features at its random start.
 
     Args:

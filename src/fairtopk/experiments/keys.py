@@ -1,0 +1,45 @@
+"""Names of runs and of their warm-ups, equal where they would end alike."""
+
+import hashlib
+import json
+from typing import Any
+
+import torch
+
+from fairtopk import __version__
+from fairtopk.checkpoints import FORMAT
+from fairtopk.experiments.build import AnyLists
+from fairtopk.experiments.config import Config
+from fairtopk.lists import Lists
+
+
+def run_key(config: Config, lists: AnyLists) -> str:
+    """Return a name for a run: equal for the same config on the same data, split alike."""
+    parts = {"config": config.model_dump(mode="json"), "data": lists.data.checksum}
+    return _digest(parts, lists)
+
+
+def warmup_key(config: Config, lists: AnyLists) -> str:
+    """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
+    training = config.training.model_dump(
+        include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
+                 "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"},
+                 "corrected": True}
+    )  # fmt: skip
+    # Groups play no part in it; but of documents they may be features too.
+    data = lists.data.ratings_checksum if isinstance(lists, Lists) else lists.data.checksum
+    parts = {
+        "versions": [FORMAT, __version__, torch.__version__],
+        "ratings": data,
+        "model": config.model.model_dump(),
+        "seed": config.seed,
+        "training": training,
+    }
+    return _digest(parts, lists)
+
+
+def _digest(parts: dict[str, Any], lists: AnyLists) -> str:
+    text = json.dumps(parts, sort_keys=True, default=str)
+    digest = hashlib.sha256(text.encode())
+    digest.update(lists.part.tobytes())
+    return digest.hexdigest()[:32]

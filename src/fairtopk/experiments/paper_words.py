@@ -1,0 +1,92 @@
+"""What the page of the paper's experiments says at its top, and of what is missing."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fairtopk import __version__
+from fairtopk.experiments.config import DataConfig
+from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.paper_data import Found
+from fairtopk.experiments.paper_plan import QUICK
+from fairtopk.experiments.sweep import FAILURES
+from fairtopk.reporting.paper_tables import Facts
+from fairtopk.reporting.paper_views import folder
+from fairtopk.reporting.results import Sweep
+
+if TYPE_CHECKING:
+    from fairtopk.experiments.reproduce import Plan
+
+PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
+
+
+def missing_words(planned: "Plan", sweep: Sweep, done: set[str], runs: Path) -> list[str]:
+    """Return in words what was planned and is not there, and data that the paper has."""
+    failures = _failures(runs)
+    found = [_absence(cell, failures) for cell in planned.cells if cell.name not in done]
+    names = {cell.name for cell in planned.cells}
+    told = [words for words in sweep.missing if words.split(" ")[0] not in names - done]
+    others = {folder(one.run) for one in sweep.results} - names
+    if others:
+        told.append(f"{len(others):,} other runs in the folder are no part of this: left out.")
+    at_hand = {one.paper for one in planned.found}
+    absent = [name for name in PAPER_DATA if name not in at_hand]
+    if absent:
+        told.append(
+            f"The paper's {', '.join(absent)}: that data was not at hand, or not asked for."
+        )
+    return [*found, *told]
+
+
+def _absence(cell: Cell, failures: dict[str, str]) -> str:
+    if cell.name not in failures:
+        return f"{cell.name}: not trained to the end."
+    # Where files are on this machine is nobody else's business.
+    why = re.sub(r"[^\s'\"]*[/\\](?=[^\s/\\])", "", failures[cell.name])
+    return f"{cell.name}: failed, for {why}"
+
+
+def _failures(runs: Path) -> dict[str, str]:
+    try:
+        found: dict[str, str] = json.loads((runs / FAILURES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def first_words(planned: "Plan", facts: Facts) -> list[str]:
+    """Return what is said at the top of the page."""
+    seeds = ", ".join(str(seed) for seed in planned.extent.seeds)
+    methods = dict.fromkeys(cell.config.method.name for cell in planned.cells)
+    seconds = sum(sum((fact.get("seconds") or {}).values()) for fact in facts.values())
+    words = [
+        f"{len(facts):,} of {len(planned.cells):,} runs of {len(methods)} methods "
+        f"({', '.join(methods)}), seed {seeds}, by fairtopk {__version__}.",
+        f"Data: {'; '.join(_data_words(planned.found, planned.cells, facts))}.",
+        f"Training and measuring took {_span(seconds)}, added up over runs.",
+    ]
+    if planned.extent == QUICK:
+        words.append(
+            "This is the quick version: few weights and one seed. It shows that everything "
+            "works, not what methods are worth."
+        )
+    return words
+
+
+def _data_words(found: Iterable[Found], cells: list[Cell], facts: Facts) -> list[str]:
+    words = []
+    for one in found:
+        data = DataConfig.model_validate(one.data)
+        names = (
+            facts[c.name]["data"] for c in cells if c.config.data == data and c.name in facts
+        )
+        words.append(f"{one.title} ({next(names, 'no run is done')})")
+    return words
+
+
+def _span(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"

@@ -1,0 +1,115 @@
+"""What `fairtopk reproduce` writes from its runs: figures, tables, one page."""
+
+import json
+import re
+
+import polars as pl
+
+from fairtopk.reporting.paper_views import PaperView, folders, weight_of
+
+from .conftest import REAL, Made, failed
+
+
+def test_every_figure_is_a_pdf_and_a_png(made: Made) -> None:
+    names = {path.name for path in (made.out / "figures").iterdir()}
+    gaps = ("exposure_gap", "exposure_gap_mse", "exposure_gap_released", "rank_exposure_gap")
+    wanted = [f"tradeoff-{gap}" for gap in gaps]
+    wanted += ["ablation-gamma", "in-and-post-processing", "protocols"]
+    assert names == {f"{name}.{kind}" for name in wanted for kind in ("pdf", "png")}
+    assert made.page.count("data:image/png;base64,") == len(wanted)
+    assert (made.out / "figures" / f"{REAL}.pdf").read_bytes().startswith(b"%PDF")
+    assert (made.out / "figures" / f"{REAL}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_table_is_latex_csv_and_markdown_and_is_on_the_page(made: Made) -> None:
+    names = {path.name for path in (made.out / "tables").iterdir()}
+    wanted = {"time"}
+    for title in ("embedded", "horror"):
+        wanted |= {f"points-{title}-{protocol}" for protocol in ("sampled", "full")}
+        kinds = ("std", "std-users", "differences", "hypervolume", "in-and-post", "flattening")
+        wanted |= {f"{kind}-{title}" for kind in kinds}
+    assert names == {f"{name}.{kind}" for name in wanted for kind in ("tex", "csv", "md")}
+    for name in wanted:
+        assert f'href="tables/{name}.csv"' in made.page
+
+
+def test_latex_has_as_many_cells_in_each_row_as_columns(made: Made) -> None:
+    for path in (made.out / "tables").glob("*.tex"):
+        lines = path.read_text().splitlines()
+        spec = re.search(r"\\begin\{tabular\}\{([lr]+)\}", path.read_text())
+        assert spec is not None
+        assert lines[-1] == r"\end{tabular}"
+        rows = [line for line in lines if line.endswith(r"\\")]
+        assert all(len(re.findall(r"(?<!\\)&", row)) == len(spec[1]) - 1 for row in rows), path
+        for row in rows:
+            assert len(re.findall(r"(?<!\\)\$", row)) % 2 == 0
+            assert not re.search(r"(?<!\\)[%#_]", row)
+
+
+def test_results_csv_holds_every_number_of_every_run(made: Made) -> None:
+    rows = pl.read_csv(made.out / "results.csv", infer_schema_length=None)
+    whole = 0
+    for path in [*made.out.rglob("metrics*.json"), *made.out.rglob("rerank-*.json")]:
+        whole += len(json.loads(path.read_text())["metrics"])
+    assert len(rows) == whole
+    cell = next(c for c in made.planned.cells if c.name.endswith("kso-red-c10000-k50/seed1"))
+    told = json.loads((made.out / "runs" / cell.name / "metrics.json").read_text())
+    one = rows.filter(
+        (pl.col("run") == cell.name) & (pl.col("protocol") == "sampled")
+        & (pl.col("metric") == "exposure_gap") & (pl.col("k") == 100)
+    )  # fmt: skip
+    assert one["mean"].to_list() == [told["metrics"]["exposure_gap@100"]["mean"]]
+    assert one["weight_name"].to_list() == ["C"]
+    assert one["weight"].to_list() == [1e4]
+
+
+def test_at_c_0_methods_are_k_song_and_deltr_is_listnet(views: dict[str, PaperView]) -> None:
+    curves = views["embedded"].curves
+    for name in ("KSO-RED", "SO-RED", "NG-DE", "DELTR"):
+        of = "ListNet" if name == "DELTR" else "K-SONG"
+        assert folders(curves[name][0]) == folders(curves[of][0])
+        assert [weight_of(point) for point in curves[name]] == [0.0, 1e4, 1e5]
+    assert [weight_of(point) for point in curves["KSO-RED, Algorithm 1"]] == [1e4, 1e5]
+
+
+def test_gamma_is_varied_at_the_weights_that_all_have(views: dict[str, PaperView]) -> None:
+    gammas = views["embedded"].gammas
+    assert {name: list(of) for name, of in gammas.items()} == {
+        "SO-RED": [0.2, 0.6, 1.0],
+        "KSO-RED": [0.2, 0.6, 1.0],
+    }
+    for name, own in (("SO-RED", 0.2), ("KSO-RED", 1.0)):
+        for points in gammas[name].values():
+            assert [weight_of(point) for point in points] == [0.0, 1e5]
+        main = views["embedded"].at(name, 1e5)
+        assert main is not None
+        assert folders(gammas[name][own][1]) == folders(main)
+
+
+def test_a_method_that_failed_is_told_without_where_files_are(made: Made) -> None:
+    names = [cell.name for cell in made.planned.cells if failed(cell)]
+    assert len(names) == 8  # two seeds of two weights, and of two more gammas
+    for name in names:
+        assert f"{name}: failed, for cannot read films.zip: it is damaged" in made.page
+    rows = (made.out / "tables" / "std-horror.md").read_text().splitlines()
+    assert sum(row.startswith("| SO-RED | 100K |") and "not run" in row for row in rows) == 3
+    assert "/home" not in made.page
+    assert str(made.out) not in made.page
+
+
+def test_data_of_the_paper_that_is_not_here_is_told(made: Made) -> None:
+    assert (
+        "The paper&#39;s MovieLens-20M-D, Netflix-20M: that data was not at hand" in made.page
+    )
+
+
+def test_every_link_of_the_page_leads_to_something_in_the_folder(made: Made) -> None:
+    links = set(re.findall(r'href="([^"#][^"]*)"', made.page))
+    assert len([link for link in links if link.startswith("runs/")]) > 40
+    assert all((made.out / link).exists() for link in links)
+    assert not re.search(r'(?:src|href)="(?!data:|#|runs/|tables/|figures/|results)', made.page)
+
+
+def test_models_that_are_gone_leave_out_pictures_and_say_so(made: Made) -> None:
+    assert "Picture of rankings, embedded: left out" in made.page
+    assert "could not be loaded again" in (made.out / "tables/flattening-horror.md").read_text()
