@@ -67,6 +67,7 @@ def write_fake(cell: Cell, runs: Path) -> None:
         write_result(out / "metrics-full.json", {**told, "protocol": "full"}, saved)
     for place, asked in enumerate(cell.reranked):
         record = {"method": asked.method, "k": 50, "settings": dict(asked.options)}
+        record |= {"lists": USERS, "unmet": 0}
         name = f"{told['method']} + {asked.method}"
         reranked = {**told, "protocol": "sampled", "method": name, "reranked": record}
         write_result(out / f"rerank-{place}.json", reranked, saved)

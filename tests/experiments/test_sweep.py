@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
+import fairtopk as ft
 from fairtopk.errors import InputError
 from fairtopk.experiments.cells import run_cell
 from fairtopk.experiments.disk import refuse_too_little, room_of
@@ -35,6 +37,19 @@ seed = [0, 1]
 method = [{ name = "k-song", k = 20 }, { name = "kso-red", k = 20, c_relative = [0.5] }]
 protocols = ["full"]
 rerank = [{ method = "det-const-sort" }]
+"""
+
+DOCUMENTS = """
+[data]
+source = "parquet"
+path = "FOLDER/documents.parquet"
+options = { query = "qid", relevance = "y", group = "group" }
+[training]
+warmup_epochs = 1
+epochs = 2
+[sweep]
+method = [{ name = "k-song", k = 5 }, { name = "kso-red", k = 5, c_relative = [0.5] }]
+protocols = ["full"]
 """
 
 
@@ -158,3 +173,14 @@ def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(
 ) -> None:
     page = report(swept, out=tmp_path / "page.html").read_text(encoding="utf-8")
     assert "k-song + det-const-sort (needs group labels when serving)" in page
+
+
+def test_documents_are_swept_like_users_and_items(tmp_path: Path) -> None:
+    x, y, qid, groups = ft.make_documents(20, 15)
+    columns = {f"f{place}": column for place, column in enumerate(x.T)}
+    frame = pl.DataFrame({**columns, "qid": qid, "y": y, "group": groups})
+    frame.write_parquet(tmp_path / "documents.parquet")
+    path = tmp_path / "sweep.toml"
+    path.write_text(DOCUMENTS.replace("FOLDER", str(tmp_path)))
+    outcome = run_sweep(load_sweep(path), tmp_path / "out", processes=1)
+    assert (outcome.done, outcome.failures) == (2, {})

@@ -11,7 +11,7 @@ import torch
 from fairtopk.checkpoints import BEFORE, MODEL, STATE
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_lists
+from fairtopk.experiments.build import AnyLists, build_any_lists
 from fairtopk.experiments.config import Config, DataConfig, check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.measuring import measure
@@ -61,7 +61,7 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     return read_result(folder / METRICS)
 
 
-def _measure_by(protocol: str, cell: Cell, folder: Path, lists: Lists) -> None:
+def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> None:
     values = cell.config.model_dump()
     values["evaluation"]["protocol"] = protocol
     config = check_config(values, cell.name)
@@ -71,7 +71,9 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: Lists) -> None:
     write_result(folder / metrics_name(result), result, queries)
 
 
-def _rerank(cell: Cell, folder: Path, lists: Lists) -> None:
+def _rerank(cell: Cell, folder: Path, lists: AnyLists) -> None:
+    if not isinstance(lists, Lists):
+        raise InputError("sweep.rerank takes users and items, and these are documents")
     model = _model(folder, lists, cell.config)
     run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
     for asked in cell.reranked:
@@ -79,7 +81,7 @@ def _rerank(cell: Cell, folder: Path, lists: Lists) -> None:
         write_result(folder / result_name(result), result, queries)
 
 
-def _model(folder: Path, lists: Lists, config: Config) -> torch.nn.Module:
+def _model(folder: Path, lists: AnyLists, config: Config) -> torch.nn.Module:
     if not (folder / MODEL).exists():
         raise InputError(
             f"{folder} has not kept its model, and cannot be measured in new ways; remove it, "
@@ -104,12 +106,13 @@ def _asked(cell: Cell) -> dict[str, Any]:
     return found
 
 
-def _lists(config: Config) -> Lists:
+def _lists(config: Config) -> AnyLists:
     """Return the data of a run; that of the last one is kept at hand."""
-    seed = config.seed if config.data.split == "random" else 0
+    drawn = config.data.of_documents or config.data.split == "random"
+    seed = config.seed if drawn else 0
     return _loaded(config.data.model_dump_json(), seed)
 
 
 @lru_cache(maxsize=1)
-def _loaded(data: str, seed: int) -> Lists:
-    return build_lists(DataConfig.model_validate_json(data), seed=seed)
+def _loaded(data: str, seed: int) -> AnyLists:
+    return build_any_lists(DataConfig.model_validate_json(data), seed=seed)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_lists, build_scorer
+from fairtopk.experiments.build import AnyLists, build_any_lists, build_model
 from fairtopk.experiments.grid import Cell
+from fairtopk.lists import Lists
 
 BYTES = 4  # of a number
 PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
@@ -36,10 +37,10 @@ def room_of(cells: Iterable[Cell]) -> Room:
         config = cell.config
         key = config.model_dump_json(include={"data": True, "model": True})
         if key not in sizes:
-            lists = build_lists(config.data, seed=config.seed)
-            weights = build_scorer(config, lists.data).state_dict().values()
+            lists = build_any_lists(config.data, seed=config.seed)
+            weights = build_model(config, lists).state_dict().values()
             model = sum(one.numel() * one.element_size() for one in weights)
-            sizes[key] = model, len(lists.test.user), lists.data.n_ratings
+            sizes[key] = model, len(lists.test.user), _n_pairs(lists)
         model, users, pairs = sizes[key]
         files = 1 + len(cell.protocols) + len(cell.reranked)
         kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
@@ -49,6 +50,10 @@ def room_of(cells: Iterable[Cell]) -> Room:
             STATE * model
         )
     return Room(kept + sum(warmups.values()), at_work)
+
+
+def _n_pairs(lists: AnyLists) -> int:
+    return lists.data.n_ratings if isinstance(lists, Lists) else lists.data.n_rows
 
 
 def refuse_too_little(room: Room, out: Path, *, at_once: int) -> None:

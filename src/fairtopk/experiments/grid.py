@@ -168,10 +168,10 @@ def _without_effect_left_out(config: Config) -> Config:
 
 def _protocols(afterwards: Afterwards, config: Config) -> tuple[str, ...]:
     """Return by which protocols a run is measured beside its own."""
-    other = {"sampled": "full", "full": "sampled"}[config.evaluation.protocol]
+    other = {"sampled": "full", "full": "sampled"}.get(config.evaluation.protocol)
     # Robust ranks a list as a whole, and the catalogue is too long for that.
     possible = config.method.name != ROBUST or other != "full"
-    return (other,) if other in afterwards.protocols and possible else ()
+    return (other,) if other is not None and other in afterwards.protocols and possible else ()
 
 
 def _asked(given: Mapping[str, Any], where: str) -> Asked:

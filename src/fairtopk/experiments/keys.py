@@ -12,6 +12,11 @@ from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
 from fairtopk.lists import Lists
 
+WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
+    "warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
+    "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"}, "corrected": True,
+}  # fmt: skip
+
 
 def run_key(config: Config, lists: AnyLists) -> str:
     """Return a name for a run: equal for the same config on the same data, split alike."""
@@ -21,21 +26,23 @@ def run_key(config: Config, lists: AnyLists) -> str:
 
 def warmup_key(config: Config, lists: AnyLists) -> str:
     """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
-    training = config.training.model_dump(
-        include={"warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
-                 "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"},
-                 "corrected": True}
-    )  # fmt: skip
     # Groups play no part in it; but of documents they may be features too.
     data = lists.data.ratings_checksum if isinstance(lists, Lists) else lists.data.checksum
     parts = {
         "versions": [FORMAT, __version__, torch.__version__],
         "ratings": data,
-        "model": config.model.model_dump(),
-        "seed": config.seed,
-        "training": training,
+        **warmup_settings(config),
     }
     return _digest(parts, lists)
+
+
+def warmup_settings(config: Config) -> dict[str, Any]:
+    """Return all of a config but its data that a warm-up hangs on."""
+    return {
+        "model": config.model.model_dump(),
+        "seed": config.seed,
+        "training": config.training.model_dump(include=WARMUP),
+    }
 
 
 def _digest(parts: dict[str, Any], lists: AnyLists) -> str:

@@ -15,19 +15,11 @@ from fairtopk.errors import InputError
 from fairtopk.experiments.cells import is_done, run_cell
 from fairtopk.experiments.config import dump_config, load_config
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.keys import warmup_settings
 from fairtopk.experiments.result import CONFIG, METRICS, read_result
 from fairtopk.experiments.workers import Workers
 
 RESULTS, FAILURES = "results.json", "failures.json"
-WARMUP_KEYS: dict[str, Any] = {  # of a config; groups play no part in a warm-up
-    "seed": True,
-    "data": {"source", "path", "options", "split", "test", "validation", "min_ratings"},
-    "model": True,
-    "training": {
-        "warmup_epochs", "warmup_rate", "optimizer", "gamma_5", "weight_decay", "batch_size",
-        "lists", "corrected",
-    },
-}  # fmt: skip
 
 
 class Event(NamedTuple):
@@ -120,7 +112,10 @@ def _next(waiting: list[Cell], running: Iterable[Cell], warm: set[str]) -> Cell 
 
 def _warmup(cell: Cell) -> str:
     """Return what is alike for cells that share a warm-up."""
-    return cell.config.model_dump_json(include=WARMUP_KEYS)
+    data = cell.config.data.model_dump(mode="json")
+    if not cell.config.data.of_documents:  # whose groups may be features too
+        del data["groups"]
+    return json.dumps({"data": data, **warmup_settings(cell.config)})
 
 
 def _refuse_others(cells: Iterable[Cell], out: Path) -> None:

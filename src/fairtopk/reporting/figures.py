@@ -106,8 +106,8 @@ def draw_curve(
     panel.errorbar(
         x[:, 0],
         y[:, 0],
-        xerr=_bars(x) if bars else None,
-        yerr=_bars(y) if bars else None,
+        xerr=reach(x) if bars else None,
+        yerr=reach(y) if bars else None,
         label=known[0].curve,
         color=colour,
         marker=MARKERS[style % len(MARKERS)],
@@ -139,10 +139,10 @@ def _power(largest: float) -> int:
     return math.floor(math.log10(largest)) if 0 < largest < 0.01 else 0
 
 
-def _bars(cells: Floats) -> Floats:
+def reach(cells: Floats) -> Floats:
     """Return how far intervals reach to both sides, ``[2, P]``; 0 where there is none."""
-    reach = np.stack([cells[:, 0] - cells[:, 1], cells[:, 2] - cells[:, 0]])
-    shown: Floats = np.nan_to_num(reach).clip(min=0)
+    sides = np.stack([cells[:, 0] - cells[:, 1], cells[:, 2] - cells[:, 0]])
+    shown: Floats = np.nan_to_num(sides).clip(min=0)
     return shown
 
 

@@ -76,8 +76,9 @@ def trade_offs(views: Sequence[PaperView], gap: str) -> Drawn:
         [
             "Up and to the left is better. A line is a method, from C = 0 on; at C = 0 "
             "KSO-RED, SO-RED and NG-DE are K-SONG, and DELTR is ListNet. Bars are 95 % "
-            "intervals over seeds; with one seed there are none. Points that lose more than a "
-            "tenth of K-SONG's NDCG are named at the foot of a panel, with their lowest NDCG."
+            "intervals over seeds; with one seed there are none. A triangle at the foot of a "
+            "panel is a point further down, which loses more than a tenth of K-SONG's NDCG: "
+            "its numbers are in the table."
         ],
     )
 

@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.markers import CARETDOWNBASE
 
 from fairtopk.reporting.curves import Point
-from fairtopk.reporting.figures import STYLE, draw_curve, name_axes
+from fairtopk.reporting.figures import STYLE, draw_curve, name_axes, reach
 from fairtopk.reporting.paper_views import BASE, NAMES, ORDER, PaperView
 
 Series = Mapping[str, Sequence[Point]]  # name to points
 WIDTH, HEIGHT = 7.4, 2.3  # of a figure and of a row of panels, in inches
-FLOOR = 0.9  # of K-SONG's NDCG, below which points are named instead of drawn
+FLOOR = 0.9  # of K-SONG's NDCG, at which panels end; points below are marked there
 BLIND = {BASE: "o", NAMES["song"]: "s", NAMES["listnet"]: "D"}  # with their markers
 
 
@@ -54,7 +56,7 @@ def grid(rows: Sequence[Sequence[Panel]], draw: Callable[[Axes, Panel], Series])
             for axes in line[len(row) :]:
                 axes.set_visible(False)
             for panel, axes in zip(row, line[: len(row)], strict=True):
-                _name_below(axes, panel, draw(axes, panel))
+                _cut_off(axes, panel, draw(axes, panel))
                 name_axes(axes, panel.gap)
                 axes.set_title(panel.title, fontsize=8)
                 axes.set_ylabel(f"{panel.view.title}\nNDCG" if axes is line[0] else "")
@@ -93,35 +95,53 @@ def draw_points(
 ) -> None:
     """Draw points that have both metrics, without a line."""
     known = [point for point in points if all(name in point.values for name in metrics)]
-    axes.plot(
-        [point.mean(metrics[0]) for point in known],
-        [point.mean(metrics[1]) for point in known],
+    if not known:
+        return
+    x, y = (np.array([point.values[name] for point in known]) for name in metrics)
+    bars = has_seeds(points)
+    axes.errorbar(
+        x[:, 0],
+        y[:, 0],
+        xerr=reach(x) if bars else None,
+        yerr=reach(y) if bars else None,
         label=points[0].curve,
         color="black",
         marker=marker,
         markerfacecolor="black" if filled else "none",
         markersize=4.5 if filled else 6,
         linestyle="none",
+        elinewidth=0.6,
         zorder=3,
     )
 
 
-def _name_below(axes: Axes, panel: Panel, drawn: Series) -> None:
-    """Cut off what is far below K-SONG, and name it at the foot of the panel."""
+def _cut_off(axes: Axes, panel: Panel, drawn: Series) -> None:
+    """Mark what is far below K-SONG at the foot of the panel, so that the rest can be read."""
     gap, ndcg = metrics_of(panel)
     base = panel.view.base
     floor = FLOOR * base.mean(ndcg) if base is not None else -math.inf
-    below: dict[str, float] = {}
-    for name, points in drawn.items():
-        low = [point.mean(ndcg) for point in points if point.mean(ndcg) < floor]
-        if low:
-            below[name.partition(" (")[0]] = min(low)
-    if below:
-        points = [point for of in drawn.values() for point in of if gap in point.values]
-        highest = max(point.mean(ndcg) for point in points)
-        axes.set_ylim(floor, highest + 0.05 * (highest - floor))
-        words = "\n".join(f"{name}: {low:.3f} ↓" for name, low in below.items())
-        axes.text(0.02, 0.02, words, transform=axes.transAxes, fontsize=5.5, va="bottom")
+    known = [(name, point) for name, of in drawn.items() for point in of if gap in point.values]
+    below = [(name, point) for name, point in known if point.mean(ndcg) < floor]
+    if not below:
+        return
+    highest = max(point.mean(ndcg) for _, point in known)
+    axes.set_ylim(floor, highest + 0.05 * (highest - floor))
+    for name, point in below:
+        axes.plot(
+            point.mean(gap),
+            floor,
+            color=_colour(axes, name),
+            marker=CARETDOWNBASE,
+            clip_on=False,
+            zorder=4,
+        )
+
+
+def _colour(axes: Axes, name: str) -> Any:
+    """Return the colour of what is drawn under a name."""
+    handles, labels = axes.get_legend_handles_labels()
+    bars: Any = dict(zip(labels, handles, strict=True))[name]
+    return bars.lines[0].get_color()
 
 
 def has_seeds(points: Sequence[Point]) -> bool:
