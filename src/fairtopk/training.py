@@ -221,11 +221,11 @@ class Trainer:
         """Go back to where `state`, `progress` and `model` were saved."""
         self.progress = Progress(**progress)
         self.chosen = model if self.progress.chosen is not None else {}
-        self.scorer.load_state_dict(_under("scorer", tensors))
+        self.scorer.load_state_dict(under("scorer", tensors))
         phase = self._phase()
-        phase.objective.load_state_dict(_under("objective", tensors))
+        phase.objective.load_state_dict(under("objective", tensors))
         kept: dict[int, dict[str, Tensor]] = {}
-        for name, value in _under("optimizer", tensors).items():
+        for name, value in under("optimizer", tensors).items():
             number, _, key = name.partition(".")
             kept.setdefault(int(number), {})[key] = value
         groups = phase.optimizer.state_dict()["param_groups"]
@@ -236,7 +236,8 @@ class Trainer:
         return self.phases[min(self.progress.phase, len(self.phases) - 1)]
 
 
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with ``prefix.``, under the rest of their names."""
     start = f"{prefix}."
     return {
         name.removeprefix(start): value

@@ -27,7 +27,7 @@ def config(c: float = 1.0, *, unrated: int = 40, **robust: Any) -> Config:
             "name": "robust", "k": 20, "c": c,
             "robust": {"rounds": 2, "iterations": 4, "users": 100, **robust},
         },
-        "training": {"warmup_epochs": 2, "warmup_rate": 1e-2, "batch_size": 100},
+        "training": {"warmup_epochs": 2, "warmup_rate": 1e-2, "epochs": 2, "batch_size": 100},
         "evaluation": {"k": [20, 45], "unrated": unrated},
     }  # fmt: skip
     return check_config(values, "test")

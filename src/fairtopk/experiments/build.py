@@ -139,16 +139,17 @@ def build_sampler(config: Config, method: MethodConfig, lists: AnyLists) -> AnyS
 
 
 def build_phases(config: Config, scorer: nn.Module, lists: AnyLists) -> list[Phase]:
-    """Return warm-up and fine-tuning; of a robust ranker's scorer the warm-up alone."""
-    training = config.training
+    """Return warm-up and fine-tuning, by the method; of a robust ranker's scorer by K-SONG."""
+    training, method, alone = config.training, config.method, reads_features_alone(config)
+    if method.name == ROBUST:
+        _check_groups(method, build_sampler(config, method, lists))
+        method = MethodConfig(name="k-song", k=method.k, k_of=method.k_of)
     warmup = MethodConfig(name="listnet")
-    of_warmup, of_method = (
-        build_sampler(config, method, lists) for method in (warmup, config.method)
-    )
+    of_warmup, of_method = (build_sampler(config, one, lists) for one in (warmup, method))
 
     wanted = training.restart_last_layer
     if wanted is None:
-        wanted = is_penalised(config.method) and config.method.exposure == "softmax"
+        wanted = is_penalised(method) and method.exposure == "softmax"
 
     def restart() -> None:
         if wanted and training.warmup_epochs:
@@ -160,28 +161,23 @@ def build_phases(config: Config, scorer: nn.Module, lists: AnyLists) -> list[Pha
         sampler=of_warmup,
         objective=build_objective(warmup, of_warmup),
         optimizer=_optimizer(training, scorer),
-        epochs=0 if reads_features_alone(config) else training.warmup_epochs,
+        epochs=0 if alone else training.warmup_epochs,
         rate=lambda epoch: training.warmup_rate,
     )
-    if config.method.name == ROBUST:
-        _check_groups(config.method, of_method)
-        return [first]
-    return [
-        first,
-        Phase(
-            name="fine-tuning",
-            sampler=of_method,
-            objective=build_objective(config.method, of_method),
-            optimizer=_optimizer(training, scorer),
-            epochs=training.epochs,
-            rate=_schedule(training),
-            before=restart,
-        ),
-    ]
+    second = Phase(
+        name="fine-tuning",
+        sampler=of_method,
+        objective=build_objective(method, of_method),
+        optimizer=_optimizer(training, scorer),
+        epochs=0 if alone else training.epochs,
+        rate=_schedule(training),
+        before=restart,
+    )
+    return [first, second]
 
 
 def reads_features_alone(config: Config) -> bool:
-    """Return whether a method takes documents as they are, and has no use for a warm-up."""
+    """Return whether a method takes documents as they are, and trains no scorer."""
     return config.method.name == ROBUST and config.model.name == "linear"
 
 

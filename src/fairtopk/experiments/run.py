@@ -142,10 +142,10 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     own = config.method.ks[0] if config.method.k_of == "list" else evaluation.k[0]
     k = evaluation.select_k or own
 
-    def validate() -> dict[str, float]:
+    def validate(measured: nn.Module) -> dict[str, float]:
         if not blocks:
             return {}
-        values = evaluate(scorer, iter(blocks), [k])
+        values = evaluate(measured, iter(blocks), [k])
         means = {name: float(value.double().nanmean()) for name, value in values.items()}
         return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
 
@@ -155,7 +155,7 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     trainer = Trainer(
         trained,
         build_phases(config, trained, lists),
-        validate=validate if trained is scorer else dict,  # no warm-up is validated
+        validate=partial(validate, trained),
         prefers=latest if has_adversary(config.method) else choose,
         watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
         seed=config.seed,
@@ -173,7 +173,9 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     else:
         draw = partial(feature_problem, scorer, lists.data, lists.train.user)
         seen = blocks or lists.train.blocks()
-    return RobustTrainer(scorer, trainer, draw=draw, calibration=seen, validate=validate)
+    return RobustTrainer(
+        scorer, trainer, draw=draw, calibration=seen, validate=partial(validate, scorer)
+    )
 
 
 def threads_for(lists: AnyLists) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import ROBUST, is_fair
+from fairtopk.estimators.methods import is_fair
 from fairtopk.experiments.build import build_model
 from fairtopk.experiments.config import Config, MethodConfig, check_config
 from fairtopk.experiments.documents import DocumentLists
@@ -64,8 +64,7 @@ def feature_config(settings: FeatureSettings, *, n_queries: int) -> Config:
     if epochs is None:
         n_steps = math.ceil(n_queries / settings.batch_size)
         epochs = max(math.ceil(STEPS / n_steps), LEAST_EPOCHS)
-    # The scorer that robust takes its features from learns nothing later.
-    warmup = epochs if settings.method.name == ROBUST else round(WARMUP * epochs)
+    warmup = round(WARMUP * epochs)
     others: dict[str, Any] = {}
     if settings.rate is not None:
         others = {"rate": settings.rate, "warmup_rate": settings.rate}

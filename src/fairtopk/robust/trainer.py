@@ -1,6 +1,6 @@
 """Training in rounds, with what `experiments.run` asks of a trainer.
 
-After the warm-up of the colour-blind scorer come rounds of learning theta. A round starts from
+After the colour-blind scorer is trained come rounds of learning theta. A round starts from
 theta and the multipliers alone, so that a run that goes on after any round ends with the same
 bits as one that was never stopped.
 """
@@ -19,10 +19,11 @@ from fairtopk.kernels.doubly_stochastic import Floats
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.robust.sides import gaps
-from fairtopk.training import Progress, Record, Trainer
+from fairtopk.training import Progress, Record, Trainer, under
 
 CALIBRATION = 1_000  # lists at most that the multiplier of serving is found on
 LAM = "multipliers"
+BASE = "base"  # what names of the colour-blind scorer's weights begin with
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class RobustTrainer:
 
     Args:
         scorer: The ranker.
-        warmup: Trains its colour-blind scorer.
+        blind: Trains its colour-blind scorer.
         draw: Draws the training lists, once the colour-blind scorer is trained.
         calibration: Lists that the multiplier of serving is found on.
         validate: Measures the ranker; returns values by name.
@@ -47,33 +48,35 @@ class RobustTrainer:
     def __init__(
         self,
         scorer: RobustRanker,
-        warmup: Trainer,
+        blind: Trainer,
         *,
         draw: Callable[[], Problem],
         calibration: Sequence[Batch],
         validate: Callable[[], dict[str, float]],
     ) -> None:
-        self.scorer, self.warmup, self.draw = scorer, warmup, draw
+        self.scorer, self.blind, self.draw = scorer, blind, draw
         self.calibration, self.validate = _thinned(calibration), validate
         self.lam: Floats = np.zeros(1)
         self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
         rounds = Stage("rounds", scorer.settings.rounds)
-        self.phases = [Stage(one.name, one.epochs) for one in warmup.phases] + [rounds]
+        self.phases = [Stage(one.name, one.epochs) for one in blind.phases] + [rounds]
 
     @property
     def progress(self) -> Progress:
         """How far training is."""
-        return self.warmup.progress
+        return self.blind.progress
 
     @cached_property
     def problem(self) -> Problem:
-        """The training lists; their features are those of the scorer after the warm-up."""
+        """The training lists; their features are those of the colour-blind scorer."""
         return self.draw()
 
     def run(self) -> Iterator[Record | None]:
-        """Train to the end; yield a record after each round, and what the warm-up yields."""
-        yield from self.warmup.run()
+        """Train to the end; yield a record after each round, and what the scorer's yields."""
+        yield from self.blind.run()
         progress, settings = self.progress, self.scorer.settings
+        if self.blind.chosen and progress.epoch == 0:
+            self.scorer.base.load_state_dict(self.blind.chosen)
         while progress.epoch < settings.rounds:
             record = self._round()
             progress.epoch += 1
@@ -86,7 +89,7 @@ class RobustTrainer:
     def total_steps(self) -> int:
         """Return how many steps there are, an iteration counted as one."""
         settings = self.scorer.settings
-        return self.warmup.total_steps() + settings.rounds * settings.iterations
+        return self.blind.total_steps() + settings.rounds * settings.iterations
 
     def _round(self) -> Record:
         scorer = self.scorer.eval()  # for features have no dropout
@@ -116,13 +119,13 @@ class RobustTrainer:
 
     def model(self) -> dict[str, Tensor]:
         """Return the weights as they are."""
-        weights = {f"base.{name}": value for name, value in self.warmup.model().items()}
+        weights = {f"{BASE}.{name}": value for name, value in self.blind.model().items()}
         return dict(self.scorer.state_dict()) | weights
 
     def state(self) -> dict[str, Tensor]:
         """Return what `load_state` needs to go on, beside `progress` and `model`."""
-        if self.progress.phase == 0:
-            return self.warmup.state()
+        if self.progress.phase < len(self.blind.phases):
+            return self.blind.state()
         return {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()} | {
             LAM: torch.from_numpy(self.lam)
         }
@@ -131,15 +134,12 @@ class RobustTrainer:
         self, tensors: dict[str, Tensor], progress: dict[str, Any], model: dict[str, Tensor]
     ) -> None:
         """Go back to where `state`, `progress` and `model` were saved."""
-        if progress["phase"] == 0:
-            self.warmup.load_state(tensors, progress, {})
+        if progress["phase"] < len(self.blind.phases):
+            self.blind.load_state(tensors, progress, under(BASE, model))
             return
-        self.warmup.progress = Progress(**progress)
+        self.blind.progress = Progress(**progress)
         self.lam = tensors[LAM].numpy()
-        weights = {name: value for name, value in tensors.items() if name != LAM}
-        self.scorer.load_state_dict(
-            {name.removeprefix("scorer."): value for name, value in weights.items()}
-        )
+        self.scorer.load_state_dict(under("scorer", tensors))
 
 
 def _thinned(batches: Sequence[Batch]) -> list[Batch]:
