@@ -58,6 +58,21 @@ def test_cells_that_would_share_a_folder_are_told_apart() -> None:
     assert len({cell.name for cell in found}) == 2
 
 
+def test_a_folders_name_is_one_that_file_systems_allow() -> None:
+    source = {"source": "csv", "path": "x.csv"}
+    groups = [{"column": "genres", "contains": "x" * 300 + last} for last in "ab"]
+    found = cells({"data": {"groups": groups}}, {"data": source, "method": {"name": "k-song"}})
+    names = {cell.name for cell in found}
+    assert len(names) == 2
+    assert max(len(part) for name in names for part in name.split("/")) < 255
+
+
+def test_a_folder_is_never_outside_of_the_sweeps() -> None:
+    source = {"source": "csv", "path": "../..", "groups": {"column": "..", "contains": "/../"}}
+    (cell,) = cells({}, {"data": source, "method": {"name": "k-song"}})
+    assert cell.name == "csv/k-song-k50/seed0"
+
+
 def test_a_weight_of_one_kind_replaces_that_of_the_other() -> None:
     base = {"method": {"name": "kso-red", "c": 5.0}}
     (cell,) = cells({"method": {"c_relative": [0.5]}}, base)
@@ -100,6 +115,12 @@ def test_robust_is_not_measured_on_the_catalogue() -> None:
         ("sweep = 3", "sweep must be a table, got 3"),
         ("[sweep]\nmethod.name = ['k-song']\nrerank = [{ k = 3 }]", "needs a method"),
         ("[sweep]\nmethod.name = ['k-song']\nrerank = [{ method = 'best' }]", "'best'"),
+        ("[sweep]\nmethod.name = ['k-song']\nrerank_of = ['ksong']", "rerank_of.0 must be"),
+        (
+            "[data]\nsource = 'letor'\n[sweep]\nmethod.name = ['k-song']\n"
+            "rerank = [{ method = 'fa-ir' }]",
+            "takes users and items, and letor holds documents with features; leave it out",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_sweep_is_told_in_a_sentence(

@@ -15,11 +15,14 @@ import pytest
 
 import fairtopk as ft
 from fairtopk.errors import InputError
-from fairtopk.experiments.cells import run_cell
+from fairtopk.experiments.cells import AFTERWARDS, run_cell
+from fairtopk.experiments.console import STOPPED
 from fairtopk.experiments.disk import refuse_too_little, room_of
 from fairtopk.experiments.grid import load_sweep
 from fairtopk.experiments.report import report
 from fairtopk.experiments.sweep import Event, run_sweep
+from fairtopk.experiments.sweep_commands import say_room
+from fairtopk.experiments.workers import Finished
 
 SWEEP = """
 [model]
@@ -78,6 +81,11 @@ def numbers(out: Path) -> dict[str, Any]:
     }
 
 
+def logged(out: Path) -> int:
+    """Return how many epochs the runs of a sweep have behind them."""
+    return sum(len(path.read_text().splitlines()) for path in out.rglob("log.jsonl"))
+
+
 def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None:
     found = numbers(swept)
     assert len(found) == 4 * 2 + 2  # sampled and full, and two colour-blind runs re-ranked
@@ -95,16 +103,18 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
 ) -> None:
     out, moments = tmp_path / "out", random.Random(0)
     command = [sys.executable, "-m", "fairtopk", "sweep", str(toml), "--out", str(out)]
-    for _ in range(3):
-        again = ["--resume"] if out.exists() else []
+    ends = []
+    for number in (signal.SIGINT, signal.SIGKILL, signal.SIGKILL):
+        again, before = ["--resume"] if out.exists() else [], logged(out)
         process = subprocess.Popen([*command, *again], stdout=subprocess.DEVNULL)
         begun = time.monotonic()
-        while not (list(out.rglob("log.jsonl")) or process.poll() is not None):
+        while logged(out) == before and process.poll() is None:
             assert time.monotonic() - begun < 120
             time.sleep(0.05)
         time.sleep(moments.uniform(0, 1.5))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        process.send_signal(number)
+        ends.append(process.wait(60))
+    assert ends[:2] == [STOPPED, -signal.SIGKILL]  # the last may have come too late
     outcome = run_sweep(load_sweep(toml), out, processes=2)
     assert (outcome.done, outcome.failures) == (4, {})
     assert numbers(out) == numbers(swept)
@@ -131,6 +141,42 @@ def test_a_cell_that_fails_is_told_of_and_does_not_stop_the_others(
     assert kept["run"] == good.name
 
 
+@pytest.mark.parametrize(("warmup", "at_once"), [(1, [1, 1]), (0, [2])])
+def test_of_runs_that_share_a_warmup_one_goes_first(
+    warmup: int, at_once: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+
+    class Quick:
+        """Two workers that do nothing at once."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.begun: list[str] = []
+
+        def __enter__(self) -> "Quick":
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def is_free(self) -> bool:
+            return len(self.begun) < 2
+
+        def begin(self, name: str, *_: Any) -> None:
+            self.begun.append(name)
+
+        def finished(self) -> list[Finished]:
+            over, self.begun = self.begun, []
+            found.append(len(over))
+            return [Finished(name, {}) for name in over]
+
+    monkeypatch.setattr("fairtopk.experiments.sweep.Workers", Quick)
+    path = tmp_path / "sweep.toml"
+    path.write_text(SWEEP)
+    cells = load_sweep(path, ["sweep.seed=[0]", f"training.warmup_epochs={warmup}"])
+    run_sweep(cells, tmp_path / "out")
+    assert found == at_once
+
+
 def test_another_config_for_a_run_that_is_there_is_refused(toml: Path, swept: Path) -> None:
     with pytest.raises(InputError, match="is not what the sweep now asks of that run"):
         run_sweep(load_sweep(toml, ["training.epochs=3"]), swept)
@@ -143,9 +189,22 @@ def test_new_wishes_are_granted_without_training_again(
     shutil.copytree(swept, out)
     cell = load_sweep(toml, ['sweep.rerank=[{ method = "fa-ir" }]'])[0]
     log = (out / cell.name / "log.jsonl").stat().st_mtime_ns
+    (out / cell.name / ".model.safetensors.1.part").touch()  # as a kill leaves it
     run_cell(cell, out)
+    assert not list((out / cell.name).glob("*.part"))
     assert list((out / cell.name).glob("rerank-fa-ir*.json"))
     assert (out / cell.name / "log.jsonl").stat().st_mtime_ns == log
+
+
+def test_what_a_sweep_did_not_write_is_not_removed(toml: Path, tmp_path: Path) -> None:
+    cell = load_sweep(toml)[0]
+    folder = tmp_path / cell.name
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").touch()
+    (folder / ".config.toml.1.part").touch()
+    with pytest.raises(InputError, match="exists and is not empty"):
+        run_cell(cell, tmp_path)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
 
 
 def test_a_model_that_was_not_kept_cannot_be_measured_in_new_ways(
@@ -166,6 +225,18 @@ def test_room_on_disk_is_bounded_and_told_beforehand(toml: Path, swept: Path) ->
     assert used <= room.kept < 20 * used
     with pytest.raises(InputError, match="GB free; choose another --out"):
         refuse_too_little(room._replace(kept=10**18), swept, at_once=1)
+
+
+def test_room_is_told_of_what_is_left_to_do(
+    toml: Path, swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, cells = tmp_path / "out", load_sweep(toml)
+    shutil.copytree(swept, out)
+    say_room(cells, out, 1)
+    assert capsys.readouterr().out == ""
+    (out / cells[0].name / AFTERWARDS).unlink()
+    say_room(cells, out, 1)
+    assert capsys.readouterr().out.startswith("1 runs, at most")
 
 
 def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(

@@ -2,11 +2,13 @@
 
 import math
 import os
+import struct
+from types import SimpleNamespace
 
 import torch
 
 from fairtopk.experiments.console import whole_numbers
-from fairtopk.experiments.workers import DIED, Finished, Workers
+from fairtopk.experiments.workers import DIED, SPAWN, Finished, Workers
 
 
 def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
@@ -25,8 +27,23 @@ def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
             workers.begin(name, work, *given)  # type: ignore[arg-type]
         while len(found) < len(pieces):
             found |= {one.name: one for one in workers.finished()}
+        for process, _ in workers.idle:  # for want of memory, say
+            process.kill()
+            process.join()
+        workers.begin("after idle ones died", math.sqrt, 9.0)
+        assert workers.finished() == [Finished("after idle ones died", 3.0)]
     assert found["dies"].failure == DIED
     assert found["refuses"].failure == "--k takes whole numbers such as 10,50, got 'x'"
     assert found["stumbles"].failure == "internal error (ValueError: math domain error)"
     assert found["works"] == Finished("works", 2.0)
     assert found["threads"].value == 1
+
+
+def test_one_that_dies_while_it_sends_does_not_stop_the_others() -> None:
+    ours, theirs = SPAWN.Pipe()
+    length = struct.pack("!i", 1_000)
+    os.write(theirs.fileno(), length + b"the first bytes of what was to come")
+    theirs.close()
+    workers = Workers(1, threads=1)
+    workers.busy[ours] = SimpleNamespace(join=lambda: None), "sends"
+    assert workers.finished() == [Finished("sends", failure=DIED)]

@@ -158,7 +158,7 @@ def test_lists_of_one_document_or_without_relevance_are_allowed_and_counted() ->
     qid = np.concatenate([documents.qid, [100, 101, 101]])
     group = np.concatenate([documents.groups, ["minor", "major", "minor"]])
     ranker = FairRanker(**SHORT).fit(x, y, qid=qid, groups=group)  # type: ignore[arg-type]
-    assert "1 lists have one document only" in ranker.notes_
+    assert "1 list has one document only" in ranker.notes_
     assert "1 lists have no document of y above 0" in ranker.notes_
     found = ranker.evaluate(x, y, qid=qid, groups=group).filter(pl.col("metric") == "ndcg@5")
     assert found["undefined"].item() == 1

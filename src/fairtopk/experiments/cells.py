@@ -1,7 +1,6 @@
 """One cell of a sweep: trained, measured, tidied up."""
 
 import json
-import shutil
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,8 +47,8 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     """Train and measure a cell as far as that is still to be done; return its metrics file."""
     folder = out / cell.name
     begun = (folder / CONFIG).exists()
-    if not begun and folder.exists():  # killed before anything was written
-        shutil.rmtree(folder)
+    if not begun:  # perhaps killed before anything was whole
+        _remove_halves(folder)
     lists = _lists(cell.config)
     train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
     for protocol in cell.protocols:
@@ -72,8 +71,7 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> Non
 
 
 def _rerank(cell: Cell, folder: Path, lists: AnyLists) -> None:
-    if not isinstance(lists, Lists):
-        raise InputError("sweep.rerank takes users and items, and these are documents")
+    assert isinstance(lists, Lists)  # `cells_of` refuses others
     model = _model(folder, lists, cell.config)
     run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
     for asked in cell.reranked:
@@ -95,6 +93,13 @@ def _tidy_up(folder: Path, *, keep_model: bool) -> None:
     names = [f"{prefix}{name}" for prefix in (BEFORE, "new-") for name in (MODEL, STATE)]
     for name in [*names, STATE, *([] if keep_model else [MODEL])]:
         (folder / name).unlink(missing_ok=True)
+    _remove_halves(folder)
+
+
+def _remove_halves(folder: Path) -> None:
+    """Remove files that were being written when a run was killed; see `replacing`."""
+    for half in folder.glob(".*.part"):
+        half.unlink()
 
 
 def _asked(cell: Cell) -> dict[str, Any]:

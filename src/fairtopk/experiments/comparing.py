@@ -108,8 +108,8 @@ class Comparison:
             column.no_wrap = True
         undefined = max(found.undefined for found in self.metrics.values())
         shown.caption = (
-            f"±: half of a 95 % interval over users. p: randomisation over users. Holm: for "
-            f"{len(self.metrics)} metrics. Undefined, and left out: up to {undefined:,} users."
+            f"±: half of a 95 % interval over lists. p: randomisation over lists. Holm: for "
+            f"{len(self.metrics)} metrics. Undefined, and left out: up to {undefined:,} lists."
         )
         shown.caption_justify = "left"
         return shown
@@ -191,7 +191,7 @@ def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
                 f"the other; {advice}"
             )
     if not torch.equal(of_a.tensors[USER], of_b.tensors[USER]):
-        raise InputError(f"{a} and {b} cannot be compared: they are of other users")
+        raise InputError(f"{a} and {b} cannot be compared: they are of other users or queries")
 
 
 def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:

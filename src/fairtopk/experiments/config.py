@@ -37,6 +37,7 @@ SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
 USUAL_C = {ROBUST: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
 
 
+MethodName = Literal[(*METHODS, *ADVERSARIAL, ROBUST)]  # type: ignore[valid-type]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -105,7 +106,7 @@ class ModelConfig(Section):
 class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
     """Which method, and its hyper-parameters; a preset fills in those that are left out."""
 
-    name: Literal[(*METHODS, *ADVERSARIAL, ROBUST)]  # type: ignore[valid-type]
+    name: MethodName
     preset: Literal[tuple(PRESETS)] = "default"  # type: ignore[valid-type]
     dpr: DprSettings = DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
     robust: RobustSettings = RobustSettings()  # c is the share of the gap that it takes away

@@ -14,6 +14,7 @@ from fairtopk.experiments.config import Config, DataConfig
 from fairtopk.feature_batches import feature_batches
 from fairtopk.feature_lists import query_parts
 from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION
+from fairtopk.metrics.inputs import LARGEST_RELEVANCE
 from fairtopk.scorers.features import FeatureModel, OfTable, feature_scorer
 from fairtopk.training import key_of
 
@@ -78,6 +79,11 @@ def split_documents(data: Features, config: DataConfig, *, seed: int) -> Documen
         raise InputError(
             f"relevance must not be below 0, and {data.name} has {data.relevance.min():g}; "
             f"shift the grades in the file"
+        )
+    if data.relevance.max() > LARGEST_RELEVANCE:
+        raise InputError(
+            f"relevance must be at most {LARGEST_RELEVANCE:g}, since NDCG's gain is 2^y - 1, "
+            f"and {data.name} has {data.relevance.max():g}; give grades, such as 0 to 4"
         )
     part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
     rule = (

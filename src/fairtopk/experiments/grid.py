@@ -26,6 +26,7 @@ from fairtopk.experiments.config import (
     Config,
     DataConfig,
     MethodConfig,
+    MethodName,
     Section,
     check_config,
     dump_config,
@@ -41,6 +42,7 @@ NAMED = {  # keys that every cell's name tells, swept or not
     "method.preset", "method.c", "method.c_relative", "method.k",
 }  # fmt: skip
 OWN_FILE = ("csv", "parquet", "letor")  # sources that do not tell which data it is
+LONGEST = 150  # of what a folder's name tells, in characters: file systems allow 255
 
 
 class Afterwards(Section):
@@ -48,7 +50,7 @@ class Afterwards(Section):
 
     protocols: tuple[Literal["sampled", "full"], ...] = ()  # measured beside the run's own
     rerank: tuple[dict[str, Any], ...] = ()  # re-rankers: method, k and their options
-    rerank_of: tuple[str, ...] | None = None  # methods; None: those without a fairness part
+    rerank_of: tuple[MethodName, ...] | None = None  # None: those without a fairness part
     keep_models: bool = True
 
 
@@ -108,6 +110,11 @@ def cells_of(
     for text, config in configs.items():
         method, of = config.method.name, afterwards.rerank_of
         wanted = not is_fair(method) if of is None else method in of
+        if rerankers and wanted and config.data.of_documents:
+            raise InputError(
+                f"{where}: sweep.rerank takes users and items, and {config.data.source} holds "
+                f"documents with features; leave it out"
+            )
         cells.append(
             Cell(
                 names[text],
@@ -192,7 +199,7 @@ def _name(config: Config, chosen: Mapping[str, Any]) -> str:
     ]
     parts = [_data_words(config.data), [*_method_words(config.method), *others]]
     folders = ["-".join(filter(None, map(_slug, words))) for words in parts]
-    return "/".join([*folders, f"seed{config.seed}"])
+    return "/".join([*map(_short, folders), f"seed{config.seed}"])
 
 
 def _data_words(data: DataConfig) -> list[str]:
@@ -225,9 +232,18 @@ def _slug(word: str) -> str:
     return re.sub(r"[^a-z0-9.+_]+", "-", word.lower()).strip("-.")
 
 
+def _short(name: str) -> str:
+    """Return a name that file systems allow: of a long one the beginning and a digest."""
+    return name if len(name) <= LONGEST else f"{name[:LONGEST]}-{_digest(name)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
 def _tell_apart(names: dict[str, str]) -> None:
     """Add a digest of the config's text to names that are alike."""
     count = Counter(names.values())
     for text, name in names.items():
         if count[name] > 1:
-            names[text] = f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+            names[text] = f"{name}-{_digest(text)}"

@@ -44,6 +44,8 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Pictures | str:
     if found is None:
         return "K-SONG has no file with the values of each user"
     users, of = found
+    if not of:
+        return "no list of K-SONG has a gap"
     try:
         rows, groups = rows_of(folder, results, users, WHOLE, load)
     except (InputError, OSError):

@@ -60,12 +60,12 @@ def first_words(planned: "Plan", facts: Facts) -> list[str]:
     """Return what is said at the top of the page."""
     seeds = ", ".join(str(seed) for seed in planned.extent.seeds)
     methods = dict.fromkeys(cell.config.method.name for cell in planned.cells)
-    seconds = sum(sum((fact.get("seconds") or {}).values()) for fact in facts.values())
+    spent = [(fact.get("seconds") or {}).get("training", 0.0) for fact in facts.values()]
     words = [
         f"{len(facts):,} of {len(planned.cells):,} runs of {len(methods)} methods "
         f"({', '.join(methods)}), seed {seeds}, by fairtopk {__version__}.",
         f"Data: {'; '.join(_data_words(planned.found, planned.cells, facts))}.",
-        f"Training and measuring took {_span(seconds)}, added up over runs.",
+        f"Training took {_span(sum(spent))}, added up over runs.",
     ]
     if planned.extent == QUICK:
         words.append(

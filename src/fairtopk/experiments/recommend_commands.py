@@ -48,6 +48,13 @@ def recommend(
     unknown = (
         f", {written.unknown:,} of them unknown: most rated items" if written.unknown else ""
     )
+    if k > written.n_items:
+        console.print(
+            f"--k is {k:,}, and there are {written.n_items:,} items: users get all that are "
+            f"left",
+            highlight=False,
+            soft_wrap=True,
+        )
     console.print(
         f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}",
         highlight=False,

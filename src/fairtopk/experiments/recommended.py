@@ -32,11 +32,19 @@ class Users(NamedTuple):
 
 
 class Written(NamedTuple):
-    """What a file of recommendations holds: users, those of them that are unknown, rows."""
+    """What a file of recommendations holds.
+
+    Attributes:
+        users: How many have items in it.
+        unknown: How many of them are not in the data.
+        rows: How many items they have in all.
+        n_items: How many items there are to recommend.
+    """
 
     users: int
     unknown: int
     rows: int
+    n_items: int
 
 
 def recommend_run(
@@ -63,16 +71,17 @@ def recommend_run(
     check_whole("k", k, least=1)
     check_target(out, endings=(*CSV, *PARQUET))
     trained = open_run(run, data=data)
+    catalogue = catalogue_of(trained.lists)
     blocks = recommend_blocks(
         trained.scorer,
-        catalogue_of(trained.lists),
+        catalogue,
         None if users is None else users.ids,
         k=k,
         include_rated=include_rated,
         progress=progress,
         origin=None if users is None else users.origin,
     )
-    return write_frames(blocks, out)
+    return write_frames(blocks, out, n_items=len(catalogue.item_ids))
 
 
 def read_users(path: Path, *, column: str = "user") -> Users:
@@ -99,7 +108,7 @@ def read_users(path: Path, *, column: str = "user") -> Users:
     return Users(pl.Series(column, ids, dtype=pl.String), Origin(path.name))
 
 
-def write_frames(frames: Iterable[pl.DataFrame], path: Path) -> Written:
+def write_frames(frames: Iterable[pl.DataFrame], path: Path, *, n_items: int) -> Written:
     """Write blocks of recommendations as they come, to a file that appears when all are in."""
     users = unknown = rows = held = 0
     parts: list[pl.DataFrame] = []
@@ -115,7 +124,7 @@ def write_frames(frames: Iterable[pl.DataFrame], path: Path) -> Written:
                 parts, held = [], 0
         if parts:
             write(pl.concat(parts))
-    return Written(users, unknown, rows)
+    return Written(users, unknown, rows, n_items)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
+from fairtopk.experiments.build import reads_features_alone
 from fairtopk.experiments.cells import is_done, run_cell
 from fairtopk.experiments.config import dump_config, load_config
 from fairtopk.experiments.grid import Cell
@@ -73,7 +74,7 @@ def run_sweep(
     done = [cell for cell in cells if cell not in waiting]
     for cell in done:
         watch(Event(cell, "done"))
-    warm = {_warmup(cell) for cell in done}
+    warm = {None, *(_warmup(cell) for cell in done)}
     running: dict[str, Cell] = {}
     failures: dict[str, str] = {}
     # However few are left: the last digits of a mean depend on the number of threads.
@@ -104,18 +105,21 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _next(waiting: list[Cell], running: Iterable[Cell], warm: set[str]) -> Cell | None:
+def _next(waiting: list[Cell], running: Iterable[Cell], warm: set[str | None]) -> Cell | None:
     """Return the first cell whose warm-up no other is training at the moment."""
     busy = {_warmup(cell) for cell in running} - warm
     return next((cell for cell in waiting if _warmup(cell) not in busy), None)
 
 
-def _warmup(cell: Cell) -> str:
-    """Return what is alike for cells that share a warm-up."""
-    data = cell.config.data.model_dump(mode="json")
-    if not cell.config.data.of_documents:  # whose groups may be features too
+def _warmup(cell: Cell) -> str | None:
+    """Return what is alike for cells that share a warm-up; None for one that has none."""
+    config = cell.config
+    if config.training.warmup_epochs == 0 or reads_features_alone(config):
+        return None
+    data = config.data.model_dump(mode="json")
+    if not config.data.of_documents:  # whose groups may be features too
         del data["groups"]
-    return json.dumps({"data": data, **warmup_settings(cell.config)})
+    return json.dumps({"data": data, **warmup_settings(config)})
 
 
 def _refuse_others(cells: Iterable[Cell], out: Path) -> None:

@@ -41,7 +41,10 @@ def sweep(
 
     cells = load_sweep(config, set_ or ())
     if not resume:
-        refuse_used(out)
+        try:
+            refuse_used(out)
+        except InputError as error:
+            raise InputError(f"{error}, or go on with --resume") from None
     elif not out.is_dir():
         raise InputError(f"{out} holds no sweep to go on with; start it without --resume")
 
@@ -68,14 +71,18 @@ def tell_failures(outcome: "Outcome") -> bool:
 
 
 def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
-    """Tell how much room on disk the runs take, and refuse a disk that has less."""
+    """Tell how much room on disk runs take that are not done, and refuse a disk with less."""
+    from fairtopk.experiments.cells import is_done
     from fairtopk.experiments.disk import in_words, refuse_too_little, room_of
     from fairtopk.experiments.sweep import cores
 
-    room, at_once = room_of(cells), processes or cores()
+    left = [cell for cell in cells if not is_done(cell, out)]
+    if not left:
+        return
+    room, at_once = room_of(left), processes or cores()
     refuse_too_little(room, out, at_once=at_once)
     _say(
-        f"{len(cells):,} runs, at most {in_words(room.kept)} on disk, and "
+        f"{len(left):,} runs, at most {in_words(room.kept)} on disk, and "
         f"{in_words(at_once * room.at_work)} more while they train"
     )
 

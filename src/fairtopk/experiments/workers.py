@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -67,9 +68,10 @@ class Workers:
 
     def begin(self, name: str, work: Callable[..., Any], *given: Any) -> None:
         """Begin a piece of work: a function of a module, and what it is called with."""
-        process, connection = self.idle.pop() if self.idle else self._start()
-        connection.send((work, given))
+        process, connection = self._idle() or self._start()
         self.busy[connection] = process, name
+        with suppress(OSError):  # of one that has just died, which `finished` then tells
+            connection.send((work, given))
 
     def finished(self) -> list[Finished]:
         """Return the pieces that are over, waiting for the first."""
@@ -79,7 +81,7 @@ class Workers:
             process, name = self.busy.pop(connection)
             try:
                 value, failure = connection.recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):  # the latter of one that died while it sent
                 process.join()
                 connection.close()
                 found.append(Finished(name, failure=DIED))
@@ -87,6 +89,15 @@ class Workers:
                 self.idle.append((process, connection))
                 found.append(Finished(name, value, failure))
         return found
+
+    def _idle(self) -> tuple[Any, Connection] | None:
+        """Return a process without work, if there is one that lives."""
+        while self.idle:
+            process, connection = self.idle.pop()
+            if process.is_alive():
+                return process, connection
+            connection.close()
+        return None
 
     def _start(self) -> tuple[Any, Connection]:
         ours, theirs = SPAWN.Pipe()

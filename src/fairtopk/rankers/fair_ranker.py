@@ -1,9 +1,11 @@
 """A fair ranker in one object: fit, predict, rank, recommend, evaluate, save, load."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -18,6 +20,7 @@ from fairtopk.rankers.contract import Estimator
 from fairtopk.rankers.of_features import FeatureRanker
 from fairtopk.rankers.of_ids import IdRanker
 from fairtopk.rankers.settings import feature_settings, id_config
+from fairtopk.rankers.tables import frame_like, frame_of, ids_of
 
 KIND = "fairtopk ranker 1"
 
@@ -165,20 +168,28 @@ class FairRanker(Estimator):
             checked_whole("k", k, least=1)
         return self._of_features("rank_with_groups").rank_with_groups(X, qid, groups, k)
 
-    def recommend(
-        self, users: Any = None, k: int = 10, *, include_rated: bool = False
-    ) -> pl.DataFrame:
+    def recommend(self, users: Any = None, k: int = 10, *, include_rated: bool = False) -> Any:
         """Return the best items of the whole catalogue for each user: user, item, rank, score.
 
         Users that were not trained on get the most rated items, and are marked: see
-        `fairtopk.recommending.recommend`.
+        `fairtopk.recommending.recommend`. It is a frame of the kind of `users`, polars where
+        that is no frame or series.
 
         Args:
-            users: Ids of users; None is all that were trained on.
-            k: Items for each.
+            users: Ids of users, in a list, array or series, or in the column ``user`` of a
+                frame; None is all that were trained on.
+            k: Items for each; a warning tells that the catalogue has fewer.
             include_rated: Whether items that a user rated in training may be among them.
         """
-        return self._of_ids("recommend").recommend(users, k, include_rated=include_rated)
+        ranker = self._of_ids("recommend")
+        ids, frame = ids_of(users)
+        found = ranker.recommend(ids, k, include_rated=include_rated)
+        if k > (n_items := len(ranker.catalogue.item_ids)):
+            warnings.warn(
+                f"k is {k:,}, and there are {n_items:,} items: users get all that are left",
+                stacklevel=2,
+            )
+        return frame_like(found, frame)
 
     def evaluate(
         self,
@@ -190,8 +201,10 @@ class FairRanker(Estimator):
         k: int | Sequence[int] | None = None,
         protocol: Literal["sampled", "full"] = "sampled",
         unrated: int = 300,
-    ) -> pl.DataFrame:
+    ) -> Any:
         """Return NDCG and every gap with 95 % intervals, a row for each metric.
+
+        It is a frame of the kind of `X`, polars where that is none.
 
         Args:
             X: A part of the split that the ranker was fitted on, like ``lists.test``; or
@@ -209,6 +222,8 @@ class FairRanker(Estimator):
             ids = self._of_ids("evaluate, given users and items,")
             values = ids.evaluate(X, ks, protocol=way, unrated=unrated)
         else:
+            if isinstance(X, Lists):
+                raise InputError("evaluate takes a part of a split; give lists.test")
             if y is None:
                 raise InputError("evaluate needs y, the relevance of each row")
             values = self._of_features("evaluate, given features,").evaluate(
@@ -219,13 +234,13 @@ class FairRanker(Estimator):
             (name, one.mean, *one.ci95, one.n, one.undefined) for name, one in means.items()
         ]
         columns = ("metric", "mean", "low", "high", "n", "undefined")
-        return pl.DataFrame(rows, schema=columns, orient="row")
+        return frame_like(pl.DataFrame(rows, schema=columns, orient="row"), frame_of(X))
 
     def score(self, X: Any, y: Any = None, *, qid: Any = None) -> float:  # noqa: N803
         """Return the mean NDCG at the ranker's first `k`; scikit-learn's searches read it."""
         k = _ks(self.k)[0]
-        found = self.evaluate(X, y, qid=qid, k=k).filter(pl.col("metric") == f"ndcg@{k}")
-        return float(found["mean"][0])
+        found = nw.from_native(self.evaluate(X, y, qid=qid, k=k))
+        return float(found.filter(nw.col("metric") == f"ndcg@{k}")["mean"][0])
 
     def save(self, path: str | Path) -> None:
         """Write the ranker to a safetensors file whose head says in JSON what it is."""
@@ -238,14 +253,16 @@ class FairRanker(Estimator):
     @classmethod
     def load(cls, path: str | Path) -> "FairRanker":
         """Return a ranker that `save` wrote."""
+        if not Path(path).is_file():
+            raise InputError(f"{path} is no file; give one that FairRanker.save wrote")
         saved = load_tensors(Path(path))
         if saved.about.get("ranker") != KIND:
             raise InputError(f"{path} holds no ranker; give a file that FairRanker.save wrote")
-        ranker = cls(**saved.about["params"])
-        home = FeatureRanker if saved.about["kind"] == "features" else IdRanker
         try:
+            ranker = cls(**saved.about["params"])
+            home = FeatureRanker if saved.about["kind"] == "features" else IdRanker
             ranker.fitted_ = home.from_saved(saved)
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError) as error:
             raise InputError(f"{path} is damaged: its weights fit no ranker") from error
         return ranker
 

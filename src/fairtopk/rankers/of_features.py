@@ -67,7 +67,7 @@ class FeatureRanker(NamedTuple):
             names=table.names,
             by_name=table.frame is not None,
             group_names=features.group_names,
-            notes=features.notes + _odd_lists(features),
+            notes=features.notes + _odd_lists(features, max(settings.method.ks)),
         )
 
     def predict(self, x: Any, qid: Any) -> NDArray[np.float32]:
@@ -182,12 +182,24 @@ class FeatureRanker(NamedTuple):
             )
 
 
-def _odd_lists(features: Features) -> tuple[str, ...]:
-    """Return what a ranker cannot learn from, counted."""
+def _odd_lists(features: Features, k: int) -> tuple[str, ...]:
+    """Return which lists teach a ranker less than others, counted."""
     sizes = np.diff(features.offsets)
     relevant = np.add.reduceat(features.relevance > 0, features.offsets[:-1], dtype=np.int64)
     counts = {
         "one document only": int((sizes == 1).sum()),
         f"no document of {RELEVANCE} above 0": int((relevant == 0).sum()),
+        f"at most k = {k} documents: all are in the top": int((sizes <= k).sum()),
     }
-    return tuple(f"{count:,} lists have {what}" for what, count in counts.items() if count)
+    if len(features.group_names) > 1:
+        starts, group = features.offsets[:-1], features.group
+        least = np.minimum.reduceat(
+            np.where(group < 0, len(features.group_names), group), starts
+        )
+        alike = least >= np.maximum.reduceat(group, starts)
+        counts["fewer than two groups: no gap, no penalty"] = int(alike.sum())
+    return tuple(
+        f"{count:,} {'list has' if count == 1 else 'lists have'} {what}"
+        for what, count in counts.items()
+        if count
+    )

@@ -15,6 +15,7 @@ from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.run import build_trainer
 from fairtopk.lists import HeldOut, Lists, Ratings
 from fairtopk.recommending import Catalogue, catalogue_of, recommend
+from fairtopk.robust.ranker import RobustRanker
 
 
 class IdRanker(NamedTuple):
@@ -48,6 +49,11 @@ class IdRanker(NamedTuple):
 
     def recommend(self, users: Any, k: int, *, include_rated: bool) -> pl.DataFrame:
         """Return the best items of each user; see `fairtopk.recommending.recommend`."""
+        if isinstance(self.scorer, RobustRanker):
+            raise InputError(
+                "robust needs the group of each item when it ranks, which recommend never "
+                "takes; measure it with evaluate, which has the groups of the split"
+            )
         return recommend(self.scorer, self.catalogue, users, k=k, include_rated=include_rated)
 
     def evaluate(

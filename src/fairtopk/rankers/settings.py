@@ -1,6 +1,7 @@
 """From the parameters of a ranker to what its training takes."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from pydantic import ValidationError
@@ -27,7 +28,7 @@ def id_config(params: Mapping[str, Any]) -> Config:
             f"users and items are ranked by {' or '.join(ID_MODELS)}, got model={model!r}; the "
             f"others need features, fit(X, y, qid=...)"
         )
-    options = dict(params["options"] or {})
+    options = _options(params)
     tables = {name: dict(options.pop(name, {})) for name in TABLES}
     tables["model"] |= _given(name=model, hidden=params["hidden"], dropout=params["dropout"])
     tables["training"] |= _given(
@@ -45,7 +46,13 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
             f"features are ranked by {', '.join(FEATURE_MODELS)}, got model={model!r}; "
             f"{' and '.join(ID_MODELS)} need users and items, fit(ft.split(data))"
         )
-    values = _method(params, dict(params["options"] or {}))
+    options = _options(params)
+    if table := next((name for name in TABLES if name in options), None):
+        raise InputError(
+            f"options of a ranker of features are those of method, got {table!r}; epochs, "
+            f"rate, batch_size, hidden and dropout are parameters"
+        )
+    values = _method(params, options)
     if values["name"] not in NAMES:
         raise InputError(
             f"features are ranked by the methods {', '.join(NAMES)}, got "
@@ -60,16 +67,17 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
         for name in ("epochs", "batch_size")
         if params[name] is not None
     }
-    hidden = tuple(checked_whole("hidden", width, least=1) for width in params["hidden"])
-    dropout = DROPOUT if params["dropout"] is None else float(params["dropout"])
-    if not hidden or not 0 <= dropout < 1:
+    if not isinstance(params["hidden"], Sequence) or not params["hidden"]:
         raise InputError(
-            f"hidden needs a width for each layer, and dropout must be from 0 to below 1, got "
-            f"{params['hidden']!r} and {dropout:g}"
+            f"hidden must be a list of widths, like (64,), got {params['hidden']!r}"
         )
-    rate = params["rate"]
-    if rate is not None and not rate > 0:
-        raise InputError(f"rate must be above 0, got {rate!r}")
+    hidden = tuple(checked_whole("hidden", width, least=1) for width in params["hidden"])
+    dropout = DROPOUT if params["dropout"] is None else _number("dropout", params["dropout"])
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout must be from 0 to below 1, got {dropout:g}")
+    rate = None if params["rate"] is None else _number("rate", params["rate"])
+    if rate is not None and not 0 < rate < math.inf:
+        raise InputError(f"rate must be above 0, got {rate:g}")
     return FeatureSettings(
         method=method,
         model=cast(FeatureModel, model),
@@ -80,6 +88,24 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
         batch_size=sizes.get("batch_size", BATCH_SIZE),
         seed=checked_whole("seed", params["seed"], least=0),
     )
+
+
+def _options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, refusing what is a parameter of its own and would be passed over."""
+    options = params["options"] or {}
+    if not isinstance(options, Mapping):
+        raise InputError(f"options must be names with values, {{...}}, got {options!r}")
+    if given := next((name for name in ("name", "k") if name in options), None):
+        own = "method" if given == "name" else given
+        raise InputError(f"options has {given!r}; give it as the parameter {own}")
+    return dict(options)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a number, got {value!r}") from error
 
 
 def _method(params: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:

@@ -10,9 +10,13 @@ from numpy.typing import NDArray
 from fairtopk.data.columns import first_line
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
+from fairtopk.metrics.inputs import LARGEST_RELEVANCE
 
 # How the arguments of `fit` are called where they stand beside features in one table.
 QID, RELEVANCE, GROUPS = "qid", "y", "groups"
+USER = "user"  # the column of ids in a frame of users
+
+AnyFrame = nw.DataFrame[Any] | nw.Series[Any]
 
 
 class Table(NamedTuple):
@@ -75,8 +79,18 @@ def features_of(table: Table, y: Any, qid: Any, groups: Any) -> Features:
         raise InputError(
             f"y must not be below 0, got {grades.min()!s}; shift it, as by y - y.min()"
         )
-    if groups is not None and columns[GROUPS].drop_nulls().n_unique() < 2:
-        raise InputError("groups must tell at least two groups apart; leave it out without")
+    finite = grades.filter(grades.is_finite()) if grades.dtype.is_numeric() else grades[:0]
+    if (finite > LARGEST_RELEVANCE).any():
+        raise InputError(
+            f"y must be at most {LARGEST_RELEVANCE:g}, since NDCG's gain is 2^y - 1, got "
+            f"{finite.max()!s}; give grades, such as 0 to 4"
+        )
+    if groups is not None and (found := columns[GROUPS].drop_nulls().unique()).len() < 2:
+        got = f"only {found[0]!r}" if len(found) else "none"
+        raise InputError(
+            f"groups must tell at least two groups apart, got {got}; leave groups out for a "
+            f"method that needs none"
+        )
     values = {name: table.values[:, place] for place, name in enumerate(table.names)}
     return Features.from_frame(
         pl.DataFrame(values | columns),
@@ -130,11 +144,40 @@ def group_numbers(
     return numbers, None if strange is None else str(strange)
 
 
-def frame_like(table: pl.DataFrame, frame: nw.DataFrame[Any] | None) -> Any:
+def ids_of(users: Any) -> tuple[Any, AnyFrame | None]:
+    """Return ids, from a frame's column ``user`` or a series, and the frame or series itself.
+
+    What is neither is returned as it is, with None.
+    """
+    given = nw.from_native(users, eager_only=True, allow_series=True, pass_through=True)
+    if isinstance(given, nw.DataFrame):
+        if USER not in given.columns:
+            raise InputError(
+                f"users has no column {USER!r}; it has {', '.join(given.columns) or 'none'}"
+            )
+        column = given[USER]
+    elif isinstance(given, nw.Series):
+        column = given
+    else:
+        return users, None
+    return column.to_list() if column.dtype == nw.Object else column.to_arrow(), given
+
+
+def frame_of(x: Any) -> AnyFrame | None:
+    """Return what `x` is as a frame; None for anything else."""
+    frame = nw.from_native(x, eager_only=True, pass_through=True)
+    return frame if isinstance(frame, nw.DataFrame) else None
+
+
+def frame_like(table: pl.DataFrame, frame: AnyFrame | None) -> Any:
     """Return a table as a frame of the kind of `frame`; polars where there is none."""
     if frame is None or frame.implementation.is_polars():
         return table
-    columns = table.to_dict(as_series=False)
+    # Arrays keep the width of numbers, which lists do not; text has no array of its own.
+    columns = {
+        column.name: column.to_numpy() if column.dtype.is_numeric() else column.to_list()
+        for column in table
+    }
     return nw.from_dict(columns, backend=frame.implementation).to_native()
 
 
@@ -166,10 +209,17 @@ def _column(series: nw.Series[Any]) -> NDArray[np.float64]:
 
 
 def _finite(values: NDArray[np.float64], names: Any) -> NDArray[np.float32]:
-    narrow = values.astype(np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        narrow = values.astype(np.float32)
     if not np.isfinite(narrow).all():
         row, column = np.argwhere(~np.isfinite(narrow))[0]
-        shown = "NaN" if np.isnan(values[row, column]) else f"{values[row, column]:g}"
+        value = values[row, column]
+        shown = "NaN" if np.isnan(value) else f"{value:g}"
+        if np.isfinite(value):
+            raise InputError(
+                f"X must fit float32, got {shown} in row {row}, {names[column]}; bring the "
+                f"feature to another scale"
+            )
         raise InputError(
             f"X must be finite, got {shown} in row {row}, {names[column]}; fill it in, or "
             f"leave the row out"

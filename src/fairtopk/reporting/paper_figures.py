@@ -27,6 +27,10 @@ TRADE_OFFS = (
     "exposure_gap_released",
     "rank_exposure_gap",
 )
+FOOT = (
+    "A triangle at the foot of a panel is a point further down, which loses more than a tenth "
+    "of K-SONG's NDCG: its numbers are in the table of points."
+)
 COMPARED = ("exposure_gap", "rank_exposure_gap")
 
 
@@ -74,11 +78,11 @@ def trade_offs(views: Sequence[PaperView], gap: str) -> Drawn:
         f"Accuracy and fairness at top K: {words}",
         grid(rows, draw_trained),
         [
-            "Up and to the left is better. A line is a method, from C = 0 on; at C = 0 "
-            "KSO-RED, SO-RED and NG-DE are K-SONG, and DELTR is ListNet. Bars are 95 % "
-            "intervals over seeds; with one seed there are none. A triangle at the foot of a "
-            "panel is a point further down, which loses more than a tenth of K-SONG's NDCG: "
-            "its numbers are in the table."
+            "Up and to the left is better. A line is a method, from C = 0 on (alpha of DPR, "
+            "the share of the gap of Robust); at C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, "
+            "and DELTR is ListNet. Bars are 95 % intervals over seeds; with one seed there are "
+            "none.",
+            FOOT,
         ],
     )
 
@@ -122,7 +126,8 @@ def in_and_post(views: Sequence[PaperView]) -> Drawn:
         grid(rows, draw),
         [
             "Hollow markers are re-rankers of K-SONG's lists: they need group labels when "
-            "serving, as Robust does."
+            "serving, as Robust does.",
+            FOOT,
         ],
     )
 
@@ -147,7 +152,8 @@ def protocols(views: Sequence[PaperView], full: Mapping[str, PaperView]) -> Draw
         return None
     notes = [
         "The same models, ranking a user's held-out items among 300 others, or among the whole "
-        "catalogue."
+        "catalogue.",
+        FOOT,
     ]
     return Drawn(
         "protocols",

@@ -141,10 +141,9 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
                 continue
             found = choose(points, base, gap, view.k, facts)
             point, runs = found.point, folders(found.point)
-            loss = point.mean(ndcg) / base.mean(ndcg) - 1
-            cut = point.mean(metric) / base.mean(metric) - 1
+            loss, cut = (_change(point, base, name) for name in (ndcg, metric))
             needs = "yes" if name in view.reranked or "labels" in name else "no"
-            label = point.label if found.within else f"none; least loss at {point.label}"
+            label = point.label if found.within else f"none; nearest {point.label}"
             cells = (words, name, needs, label, found.how)
             numbers = (measured(point, ndcg), percent(loss), measured(point, metric))
             rows.append(Row((*cells, *numbers, percent(cut)), runs, begins=first))
@@ -183,6 +182,11 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
         notes,
         texts=5,
     )
+
+
+def _change(point: Point, base: Point, metric: str) -> float:
+    """Return by which share of the base's a metric differs; NaN where that is 0."""
+    return point.mean(metric) / (base.mean(metric) or math.nan) - 1
 
 
 def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:

@@ -13,7 +13,7 @@ from fairtopk.reporting.paper_table import (
     measured,
     shown,
 )
-from fairtopk.reporting.paper_views import PaperView, folder, folders, weight_of
+from fairtopk.reporting.paper_views import STARTS, PaperView, folder, folders, weight_of
 from fairtopk.reporting.published import PAPER_MINUTES
 from fairtopk.reporting.words import MSE, lists_words, number
 
@@ -107,7 +107,7 @@ def time_table(views: Sequence[PaperView], facts: Facts) -> PaperTable:
     for view in views:
         first = True
         for name, points in view.curves.items():
-            own = [point for point in points if "which is" not in point.label]
+            own = [point for point in points if point.penalised or name not in STARTS]
             runs = tuple(run for point in own for run in folders(point))
             minutes = [m for run in runs if (m := _minutes(facts.get(run, {}))) is not None]
             epochs = {len(result.run.log) for point in own for result in point.results}
@@ -167,7 +167,7 @@ def flattening_table(view: PaperView, falls: Sequence[FallOfPoint], why: str) ->
         begins, last = point.curve != last, point.curve
         rows.append(Row((point.curve, point.label, *cells), fall.runs, begins=begins))
         records += _fall_records(fall)
-    parts = ("before", "its order, as flat", "after", "share that is flatter scores")
+    parts = ("before", "its order, as flat", "after", "flatter scores")
     header = (
         "Method",
         "Weight",

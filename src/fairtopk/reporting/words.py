@@ -29,7 +29,7 @@ MEANINGS = {
     "Parity (RSP), opportunity (REO)": "The chance of a group is its number of items in the "
     "top K of all lists over its number of items in all lists. RSP is the standard deviation "
     "of the groups' chances over their mean, REO the same of relevant items alone: one value "
-    "of all lists together, so there is no sign, no square and no test over users.",
+    "of all lists together, so there is no sign, no square and no test over lists.",
     "Mean absolute, mean squared": "The gap of each list without its sign, or its square, "
     "averaged over the lists where it is defined: those with two groups. With three groups or "
     "more it is the largest difference between two.",
