@@ -188,6 +188,10 @@ def test_nothing_is_remembered_under_eval_or_no_grad_but_all_is_read() -> None:
     before, data = saved(loss), drawn(50)
     with torch.no_grad():
         quiet = loss(data.scores, data.relevance, data.groups, **data.given())
+    with torch.inference_mode():
+        scores = data.scores + 0
+        value = loss(scores, data.relevance + 0, data.groups, **data.given())
+        assert torch.equal(value, quiet)
     loss.eval()
     assert torch.equal(step(loss, data).value, quiet)
     unchanged(loss, before)

@@ -120,3 +120,8 @@ def _wrong_k(loss: str, k: Any) -> InputError:
     return InputError(
         f"{loss}: k must be a whole number of at least 1, or several in a list, got {k!r}"
     )
+
+
+def ordinary(values: Any) -> Any:
+    """Return a tensor of inference mode as one that autograd takes, anything else as it is."""
+    return values.clone() if isinstance(values, Tensor) and values.is_inference() else values

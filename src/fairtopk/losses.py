@@ -20,7 +20,13 @@ from fairtopk.errors import InputError
 from fairtopk.estimators.methods import METHODS
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
-from fairtopk.loss_inputs import any_twice, checked_ids, checked_settings, checked_size
+from fairtopk.loss_inputs import (
+    any_twice,
+    checked_ids,
+    checked_settings,
+    checked_size,
+    ordinary,
+)
 from fairtopk.loss_memory import Memory, Unshared
 from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, checked_scores
 
@@ -111,6 +117,12 @@ class RankingLoss(nn.Module):
         """
         if not isinstance(scores, Tensor):
             raise InputError(f"scores must be a tensor, got {type(scores).__name__}")
+        if torch.is_inference_mode_enabled():
+            # Estimators go back through scores, which tensors of this mode do not allow.
+            with torch.inference_mode(False), torch.no_grad():
+                data = map(ordinary, (scores, relevance, groups))
+                ids = {"query": ordinary(query), "item": ordinary(item), "mask": ordinary(mask)}
+                return self.forward(*data, **ids)
         values, valid = checked_scores(scores, mask)
         for buffer in self.objective.buffers():
             if buffer.is_floating_point():

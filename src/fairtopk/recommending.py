@@ -139,11 +139,8 @@ def _frame(
 
 def _distinct(users: Any, origin: Origin) -> pl.Series:
     """Return each id once, in order of first appearance."""
-    given = [users] if isinstance(users, str | int) else users
-    if isinstance(given, list | tuple) and {type(one) for one in given} == {int, str}:
-        given = [str(one) for one in given]
     try:
-        ids = pl.Series("user", given)
+        ids = pl.Series("user", [users] if isinstance(users, str) else users)
     except FRAME_ERRORS as error:
         raise InputError(
             f"{origin.name} must hold ids, text or numbers ({first_line(error)})"

@@ -134,6 +134,16 @@ def test_rated_items_come_along_if_asked_for(run: Run, trained: Path, tmp_path: 
     assert len(pl.read_parquet(out)) == 30 * 25
 
 
+def test_more_items_than_there_are_is_told(run: Run, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "recs.parquet"
+    n_items = open_run(trained).lists.data.n_items
+    for k, told in ((n_items, False), (n_items + 1, True)):
+        ended = run("recommend", trained, "--k", str(k), "--include-rated", "--out", out)
+        assert ended.code == 0, ended.stderr
+        assert (f"--k is {k}, and there are {n_items} items" in ended.stdout) == told
+        assert len(pl.read_parquet(out)) == 30 * n_items
+
+
 def write_users(path: Path, ids: list[str]) -> Path:
     frame = pl.DataFrame({"who": ids, "other": range(len(ids))})
     if path.suffix == ".csv":

@@ -124,8 +124,13 @@ def test_a_frame_in_gives_the_same_kind_of_frame_out(documents: Documents, kind:
     assert ranker.feature_names_in_.tolist() == ["a", "b", "c", "d"]
     ranked = ranker.rank(frame, qid, k=2)
     assert isinstance(ranked, kind)
-    plain = fitted(documents).rank(x, qid, k=2)
-    assert pl.DataFrame(ranked).equals(plain)
+    plain = fitted(documents)
+    assert pl.DataFrame(ranked).equals(plain.rank(x, qid, k=2))
+    assert pl.DataFrame(ranked).schema == plain.rank(x, qid, k=2).schema
+    found = ranker.evaluate(frame, y, qid=qid, groups=group)
+    assert isinstance(found, kind)
+    assert pl.DataFrame(found).equals(plain.evaluate(x, y, qid=qid, groups=group))
+    assert ranker.score(frame, y, qid=qid) == plain.score(x, y, qid=qid)
 
 
 def test_columns_of_a_frame_are_found_by_name(documents: Documents) -> None:
@@ -159,9 +164,19 @@ def test_lists_of_one_document_or_without_relevance_are_allowed_and_counted() ->
     group = np.concatenate([documents.groups, ["minor", "major", "minor"]])
     ranker = FairRanker(**SHORT).fit(x, y, qid=qid, groups=group)  # type: ignore[arg-type]
     assert "1 list has one document only" in ranker.notes_
-    assert "1 lists have no document of y above 0" in ranker.notes_
+    assert "1 list has no document of y above 0" in ranker.notes_
     found = ranker.evaluate(x, y, qid=qid, groups=group).filter(pl.col("metric") == "ndcg@5")
     assert found["undefined"].item() == 1
+
+
+def test_lists_that_are_all_top_or_have_no_gap_are_counted() -> None:
+    x, y, qid, _ = make_documents(10, 6)
+    group = np.where(qid < 7, "a", "b").astype(object)
+    group[::6] = None
+    group[[1, 2]] = ["a", "b"]
+    notes = FairRanker(k=[2, 6], epochs=3).fit(x, y, qid=qid, groups=group).notes_
+    assert "10 lists have at most k = 6 documents: all are in the top" in notes
+    assert "9 lists have fewer than two groups: no gap, no penalty" in notes
 
 
 def test_without_lists_all_rows_are_one(documents: Documents) -> None:
@@ -190,6 +205,21 @@ def test_users_and_items_are_ranked_measured_saved_and_loaded(
     assert first.equals(again)
     assert first["user"].to_list() == [known[0]] * 4 + [known[1]] * 4 + [-1] * 4
     assert first["fallback"].to_list() == [False] * 8 + [True] * 4
+    for users in (pl.Series, pd.Series, pa.array):
+        frame = users(known)
+        assert len(ranker.recommend(frame, k=4)) == 8
+    for kind in (pl.DataFrame, pd.DataFrame, pa.table):
+        table = kind({"user": known, "age": [3, 4]})
+        found = ranker.recommend(table, k=4)
+        assert type(found) is type(table)
+        assert pl.DataFrame(found).equals(first[:8])
+    assert isinstance(ranker.recommend(pd.Series(known)), pd.DataFrame)
+    with pytest.warns(UserWarning, match="k is 61, and there are 60 items"):
+        assert len(ranker.recommend([-1], k=61)) == 60
+    with pytest.raises(ft.InputError, match="users has no column 'user'; it has name"):
+        ranker.recommend(pd.DataFrame({"name": known}))
+    with pytest.raises(ft.InputError, match=r"give lists\.test"):
+        ranker.evaluate(lists)
     with pytest.raises(ft.InputError, match="predict needs a ranker of features"):
         ranker.predict(np.eye(3))
     with pytest.raises(ft.InputError, match="leave out y"):
@@ -217,14 +247,17 @@ class TestBadInput:
         [
             ({"x": [[np.nan, 0]] * 4}, "X must be finite, got NaN in row 0, feature 0"),
             ({"x": [[np.inf, 0]] * 4}, "X must be finite, got inf"),
+            ({"x": [[0, 1e39]] * 4}, "X must fit float32, got 1e\\+39 in row 0, feature 1"),
             ({"x": [1, 2, 3, 4]}, "X must have rows and columns"),
             ({"x": [["a", "b"]] * 4}, "X must be a table of numbers"),
             ({"y": [0, 1, 2]}, "y must have a value for each of the 4 rows of X, got 3"),
             ({"y": [0, -1, 2, 1]}, "y must not be below 0, got -1"),
+            ({"y": [0, 101, 2, 1]}, "y must be at most 100, since NDCG's gain is 2.y - 1, got"),
             ({"y": [0, np.nan, 2, 1]}, "y is missing"),
             ({"qid": [0, 0]}, "qid must have a value for each of the 4 rows"),
             ({"groups": ["a"] * 3}, "groups must have a value for each of the 4 rows"),
-            ({"groups": ["a"] * 4}, "groups must tell at least two groups apart"),
+            ({"groups": ["a"] * 4}, "at least two groups apart, got only 'a'"),
+            ({"groups": [None] * 4}, "at least two groups apart, got none"),
             ({"groups": None}, "needs documents in at least two groups"),
         ],
     )
@@ -246,9 +279,15 @@ class TestBadInput:
             ({"epochs": 0}, "epochs must be"),
             ({"rate": 0.0}, "rate must be above 0"),
             ({"dropout": 1.0}, "dropout must be from 0 to below 1"),
-            ({"hidden": ()}, "hidden needs a width"),
+            ({"hidden": ()}, "hidden must be a list of widths"),
+            ({"hidden": 64}, "hidden must be a list of widths"),
+            ({"dropout": "much"}, "dropout must be a number, got 'much'"),
+            ({"rate": "fast"}, "rate must be a number, got 'fast'"),
             ({"c": 1.0, "c_relative": 1.0}, "c"),
             ({"options": {"gamma_9": 1}}, "gamma_9"),
+            ({"options": 3}, "options must be names with values"),
+            ({"options": {"k": 3}}, "options has 'k'; give it as the parameter k"),
+            ({"options": {"training": {}}}, "options of a ranker of features are those of"),
         ],
     )
     def test_of_parameters(self, params: dict[str, object], message: str) -> None:
@@ -282,6 +321,13 @@ class TestBadInput:
         path.write_bytes(whole.replace(b"fairtopk ranker 1", b"fairtopk ranker 0"))
         with pytest.raises(ft.InputError, match="holds no ranker"):
             FairRanker.load(path)
+        path.write_bytes(whole.replace(b"batch_size", b"batch_sise"))
+        with pytest.raises(ft.InputError, match="is damaged"):
+            FairRanker.load(path)
+        with pytest.raises(ft.InputError, match="is no file"):
+            FairRanker.load(tmp_path / "none")
+        with pytest.raises(ft.InputError, match="is a folder"):
+            fitted(documents).save(tmp_path)
 
     def test_of_a_failed_fit_leaves_the_ranker_as_it_was(self, documents: Documents) -> None:
         ranker = fitted(documents)

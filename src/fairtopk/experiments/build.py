@@ -148,8 +148,9 @@ def build_phases(config: Config, scorer: nn.Module, lists: AnyLists) -> list[Pha
     of_warmup, of_method = (build_sampler(config, one, lists) for one in (warmup, method))
 
     wanted = training.restart_last_layer
-    if wanted is None:
-        wanted = is_penalised(method) and method.exposure == "softmax"
+    if wanted is None:  # a linear scorer has no other layer
+        only = config.model.name == "linear"
+        wanted = is_penalised(method) and method.exposure == "softmax" and not only
 
     def restart() -> None:
         if wanted and training.warmup_epochs:

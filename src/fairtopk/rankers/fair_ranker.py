@@ -245,6 +245,8 @@ class FairRanker(Estimator):
     def save(self, path: str | Path) -> None:
         """Write the ranker to a safetensors file whose head says in JSON what it is."""
         saved = self._fitted("save").saved()
+        if Path(path).is_dir():
+            raise InputError(f"{path} is a folder; give the file to write")
         params = {name: _plain(value) for name, value in self.get_params().items()}
         save_tensors(
             Path(path), saved.tensors, saved.about | {"ranker": KIND, "params": params}

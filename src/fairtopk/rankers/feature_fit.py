@@ -68,8 +68,6 @@ def feature_config(settings: FeatureSettings, *, n_queries: int) -> Config:
     others: dict[str, Any] = {}
     if settings.rate is not None:
         others = {"rate": settings.rate, "warmup_rate": settings.rate}
-    if settings.model == "linear":
-        others["restart_last_layer"] = False  # it has no other, and no epoch is chosen by NDCG
     last = math.ceil(LAST_PART * (epochs - warmup))
     training = {
         "warmup_epochs": warmup,
