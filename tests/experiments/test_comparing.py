@@ -87,7 +87,7 @@ def test_printing_shows_a_table_and_takes_names_as_text(compared: Comparison) ->
     for text in (str(compared), screen.getvalue()):
         assert "a = k_song, b = [red]; test, sampled lists of films" in text
         assert "ndcg@5" in text
-        assert "up to 3 users" in " ".join(text.split())
+        assert "up to 3 lists" in " ".join(text.split())
         assert "…" not in text
 
 

@@ -306,6 +306,7 @@ def test_nor_is_what_goes_with_documents_alone(change: dict[str, Any], sentence:
     ("text", "sentence"),
     [
         ("-1 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n", "below 0, and"),
+        ("101 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n", "at most 100"),
         ("1 qid:1 1:1\n0 qid:2 1:2\n", "letor has 2 queries, too few for shares of 0.2 and"),
     ],
 )

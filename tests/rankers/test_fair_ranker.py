@@ -226,6 +226,14 @@ def test_users_and_items_are_ranked_measured_saved_and_loaded(
         ranker.fit(lists, [1, 2])
 
 
+def test_robust_measures_users_and_items_but_does_not_recommend(lists: ft.Lists) -> None:
+    options = {"robust": {"rounds": 1, "iterations": 2}, "training": {"warmup_epochs": 1}}
+    ranker = FairRanker("robust", k=5, epochs=1, hidden=(8,), options=options).fit(lists)
+    assert ranker.evaluate(lists.test, unrated=10)["mean"][0] > 0
+    with pytest.raises(ft.InputError, match="which recommend never takes"):
+        ranker.recommend([1])
+
+
 def test_a_fair_method_needs_no_weight_to_be_given() -> None:
     ranker = fitted(make_documents(10, 8), c=None)
     assert ranker.get_params()["c_relative"] is None

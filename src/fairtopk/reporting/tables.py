@@ -152,7 +152,7 @@ def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:
         notes.append(
             f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} by Holm for the "
             f"{number_of_tests} tests of this table); green is better. Paired randomisation "
-            f"over users, of the difference from the colour-blind run of the same seed, "
+            f"over lists, of the difference from the colour-blind run of the same seed, "
             f"averaged over seeds: it tells that these models differ, not that other seeds "
             f"would."
         )
