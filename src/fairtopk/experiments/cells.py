@@ -1,7 +1,6 @@
 """One cell of a sweep: trained, measured, tidied up."""
 
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,12 @@ import torch
 from fairtopk.checkpoints import BEFORE, MODEL, STATE
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import AnyLists, build_any_lists
-from fairtopk.experiments.config import Config, DataConfig, check_config
+from fairtopk.experiments.build import AnyLists
+from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.opening import load_model
+from fairtopk.experiments.rankings import loader
 from fairtopk.experiments.reranked import OpenRun, rerank_run, result_name
 from fairtopk.experiments.result import (
     CONFIG,
@@ -31,6 +31,8 @@ from fairtopk.lists import Lists
 
 WARMUPS = "warmups"
 AFTERWARDS = "afterwards.json"  # what was done with a run once it was trained
+
+_load = loader()  # one for each process
 
 
 def is_done(cell: Cell, out: Path) -> bool:
@@ -49,7 +51,7 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     begun = (folder / CONFIG).exists()
     if not begun:  # perhaps killed before anything was whole
         _remove_halves(folder)
-    lists = _lists(cell.config)
+    lists = _load(cell.config.data, cell.config.seed)
     train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
     for protocol in cell.protocols:
         _measure_by(protocol, cell, folder, lists)
@@ -109,15 +111,3 @@ def _asked(cell: Cell) -> dict[str, Any]:
         json.dumps({"protocols": cell.protocols, "rerank": reranked})
     )
     return found
-
-
-def _lists(config: Config) -> AnyLists:
-    """Return the data of a run; that of the last one is kept at hand."""
-    drawn = config.data.of_documents or config.data.split == "random"
-    seed = config.seed if drawn else 0
-    return _loaded(config.data.model_dump_json(), seed)
-
-
-@lru_cache(maxsize=1)
-def _loaded(data: str, seed: int) -> AnyLists:
-    return build_any_lists(DataConfig.model_validate_json(data), seed=seed)

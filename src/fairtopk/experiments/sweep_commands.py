@@ -53,7 +53,11 @@ def sweep(
 
     say_room(cells, out, processes)
     with SweepProgress(cells) as progress:
-        outcome = run_sweep(cells, out, processes=processes, watch=progress)
+        try:
+            outcome = run_sweep(cells, out, processes=processes, watch=progress)
+        except KeyboardInterrupt:
+            _say("what is done is kept; go on with the same command and --resume")
+            raise
     if outcome.done:
         page = report(out)
         _say(f"{outcome.done:,} runs are done: {out / RESULTS}; look at {page}")
