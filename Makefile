@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-test
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: demo test oracles check format lint types layers docs clean constraints
+.PHONY: demo test oracles check format lint types layers docs results clean constraints
 
 demo: $(VENV)/.ready
 	$(BIN)/fairtopk demo
@@ -37,6 +37,12 @@ layers: $(READY)
 
 docs: $(VENV)/.ready-docs
 	$(BIN)/mkdocs build --strict
+
+# A night of training the first time; it goes on where it was stopped. RESULTS keeps the runs.
+RESULTS ?= runs/results
+results: $(READY)
+	@test -n "$(FAIRTOPK_DATA)" || { echo "set FAIRTOPK_DATA to the folder with the MovieLens archive"; exit 2; }
+	$(BIN)/python benchmarks/results.py --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)"
 
 # A stamp is renewed when the dependencies change.
 $(VENV)/.ready: pyproject.toml constraints.txt

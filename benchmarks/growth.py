@@ -19,8 +19,9 @@ import numpy as np
 import torch
 
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
-from fairtopk.experiments.build import build_phases, build_scorer
+from fairtopk.experiments.build import build_scorer
 from fairtopk.experiments.config import check_config
+from fairtopk.experiments.phases import build_phases
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer
 from fairtopk.steps import threads_of, train_step

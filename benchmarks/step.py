@@ -27,11 +27,11 @@ from fairtopk.data.synthetic import load_synthetic
 from fairtopk.estimators.objective import Objective
 from fairtopk.evaluation import evaluate, sampled_blocks
 from fairtopk.experiments.build import (
-    build_phases,
     build_sampler,
     build_scorer,
 )
 from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.phases import build_phases
 from fairtopk.lists import Lists, split
 from fairtopk.steps import threads_of, train_step
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.batches import Batch, ListSampler, ListSizes
+from fairtopk.batches import Batch
 from fairtopk.estimators.methods import METHODS
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
@@ -15,6 +15,7 @@ from fairtopk.lists import Lists
 from fairtopk.optimizers.adam import LazyAdam
 from fairtopk.optimizers.lazy import LazyOptimizer
 from fairtopk.optimizers.momentum import LazyMomentum
+from fairtopk.samplers import ListSampler, ListSizes
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
 from fairtopk.training import Phase, Trainer
@@ -84,6 +85,7 @@ def trainer_of(
             optimizer=make(scorer.parameters(), lr=1.0, **SETTINGS[kind]),
             epochs=epochs,
             rate=lambda epoch: (0.01 if kind is LazyAdam else 3.0) / (1 + epoch),
+            prefers=(lambda history, chosen: True) if one == "fine-tuning" else None,
         )
         for one, epochs in (("warm-up", 1), ("fine-tuning", 2))
     ]
@@ -91,7 +93,6 @@ def trainer_of(
         scorer,
         phases,
         validate=lambda: {"valid": sum(one.sum().item() for one in scorer.parameters())},
-        prefers=lambda history, chosen: True,
         watch=lambda history: [],
         seed=0,
         batch_size=40,

@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fairtopk import losses, metrics, statistics
     from fairtopk.auditing.audit import Audit, audit
-    from fairtopk.batches import Batch, ListSampler, ListSizes
+    from fairtopk.batches import Batch
     from fairtopk.data.features import Features
     from fairtopk.data.groups import GroupRule, Groups, groups_from
     from fairtopk.data.interactions import Interactions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fairtopk.lists import Lists, load_split, save_split, split, split_random
     from fairtopk.rankers.fair_ranker import FairRanker
     from fairtopk.rerankers import rerank
+    from fairtopk.samplers import ListSampler, ListSizes
 
 _HOMES = {
     "Audit": "fairtopk.auditing.audit",
@@ -37,8 +38,8 @@ _HOMES = {
     "Groups": "fairtopk.data.groups",
     "InputError": "fairtopk.errors",
     "Interactions": "fairtopk.data.interactions",
-    "ListSampler": "fairtopk.batches",
-    "ListSizes": "fairtopk.batches",
+    "ListSampler": "fairtopk.samplers",
+    "ListSizes": "fairtopk.samplers",
     "Lists": "fairtopk.lists",
     "SyntheticShape": "fairtopk.data.synthetic",
     "audit": "fairtopk.auditing.audit",

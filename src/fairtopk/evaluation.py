@@ -93,14 +93,23 @@ def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
     return torch.cat(found)
 
 
-def evaluate_full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> dict[str, Tensor]:
+def evaluate_full(
+    scorer: nn.Module,
+    part: HeldOut,
+    ks: Sequence[int],
+    *,
+    users: NDArray[np.int64] | None = None,
+) -> dict[str, Tensor]:
     """Return the same where each user's list is the whole catalogue.
 
     What a user rated in another part is left out, as it is left out of sampled lists. Only the
-    top of each list is ever held, whatever the number of users.
+    top of each list is ever held, whatever the number of users. `users` are some of the part's;
+    left out, it is all of them.
     """
     ks = checked_ks(ks)
-    return _joined(summarise_tops(_tops(block, ks), ks) for block in _full(scorer, part, ks))
+    users = part.user if users is None else users
+    blocks = _full(scorer, part, ks, users)
+    return _joined(summarise_tops(_tops(block, ks), ks) for block in blocks)
 
 
 def evaluate_full_beside(
@@ -110,12 +119,14 @@ def evaluate_full_beside(
     *,
     seed: int,
     member: Tensor | None = None,
+    users: NDArray[np.int64] | None = None,
 ) -> tuple[dict[str, Tensor], Beside]:
     """Return `evaluate_full`, and what belongs beside the gaps, scoring each user once."""
-    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(part.user))
+    users = part.user if users is None else users
+    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(users))
     values, floors, spreads = [], [], []
     counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
-    for block in _full(scorer, part, ks):
+    for block in _full(scorer, part, ks, users):
         tops = _tops(block, ks)
         values.append(summarise_tops(tops, ks))
         counts["rsp"].append(group_counts(tops))
@@ -162,14 +173,16 @@ class FullBlock(NamedTuple):
     spread: NDArray[np.float64]
 
 
-def _full(scorer: nn.Module, part: HeldOut, ks: Sequence[int]) -> Iterator[FullBlock]:
+def _full(
+    scorer: nn.Module, part: HeldOut, ks: Sequence[int], of: NDArray[np.int64]
+) -> Iterator[FullBlock]:
     data, own, others = part.data, part.ratings, part.others
     n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
     ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
     relevant = _relevant_sizes(part, n_groups)
     first = 0
-    for top in top_blocks(scorer, part.user, k=k, n_items=data.n_items, excluded=others):
-        users, there = part.user[first : first + len(top.scores)], top.column >= 0
+    for top in top_blocks(scorer, of, k=k, n_items=data.n_items, excluded=others):
+        users, there = of[first : first + len(top.scores)], top.column >= 0
         first += len(users)
         places = Places(
             exposure=np.exp(top.scores - top.log_sum[:, None]),

@@ -2,16 +2,33 @@
 
 import math
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
-from fairtopk.estimators.dpr import Dpr
-from fairtopk.estimators.objective import Objective
 from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.optimizers.lazy import LazyOptimizer, Reads
+
+
+class Minimised(Protocol):
+    """An objective: a module whose call is a step of its own, returning value and gradients."""
+
+    def __call__(self, scores: Tensor, batch: Any, *moments: Tensor) -> tuple[Tensor, ...]:
+        """Return the objective on a batch, and its gradient in all that it was given."""
+
+    def report(self) -> dict[str, float]:
+        """Return the parts of the last call by name."""
+
+    def train(self) -> Any:
+        """Prepare for training."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what it remembers between steps."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> Any:
+        """Go back to that."""
 
 
 @runtime_checkable
@@ -32,7 +49,7 @@ class HasMoments(Protocol):
 
 def train_step(
     scorer: nn.Module,
-    objective: Objective | Dpr,
+    objective: Minimised,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
 ) -> float:
@@ -57,7 +74,7 @@ def train_step(
     return value
 
 
-def what_is_read(scorer: nn.Module, objective: Objective | Dpr, batch: Batch) -> list[Tensor]:
+def what_is_read(scorer: nn.Module, objective: Minimised, batch: Batch) -> list[Tensor]:
     """Return what an objective is a function of, each with its graph.
 
     That is scores, and moments where it has a use for them and the scorer knows them. Moments

@@ -13,14 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairtopk.batches import Sampler
 from fairtopk.errors import InputError
-from fairtopk.estimators.dpr import Dpr
-from fairtopk.estimators.objective import Objective
 from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.steps import threads_of, train_step
+from fairtopk.samplers import Refreshed, Sampler
+from fairtopk.steps import Minimised, threads_of, train_step
 
 Record = dict[str, Any]
+Prefers = Callable[[list[Record], int | None], bool]
 
 
 class TrainingError(InputError):
@@ -39,15 +38,18 @@ class Phase:
         epochs: For how long.
         rate: Learning rate of each epoch.
         before: Called once before the phase.
+        prefers: Says whether the last record of a history is to be chosen over record `chosen`;
+            None: the phase is not validated, and ends with its last epoch.
     """
 
     name: str
     sampler: Sampler
-    objective: Objective | Dpr
+    objective: Minimised
     optimizer: torch.optim.Optimizer
     epochs: int
     rate: Callable[[int], float]
     before: Callable[[], None] = lambda: None
+    prefers: Prefers | None = None
 
 
 @dataclass
@@ -70,18 +72,17 @@ class Progress:
 
 
 class Trainer:
-    """Trains a scorer through phases and keeps the epoch that validation prefers.
+    """Trains a scorer through phases, each of which begins at the epoch chosen in the last.
 
     Args:
         scorer: The model.
         phases: What to do, in order.
         validate: Measures the model; returns values by name.
-        prefers: Says whether the last record of a history is to be chosen over record `chosen`.
         watch: Returns the alarms that the last record of a history raises.
         seed: Of everything random.
         batch_size: Lists per step.
         validate_every: Epochs between validations.
-        patience: Validations without a new choice after which the last phase ends early.
+        patience: Validations without a new choice after which a phase ends early.
     """
 
     def __init__(
@@ -90,7 +91,6 @@ class Trainer:
         phases: list[Phase],
         *,
         validate: Callable[[], dict[str, float]],
-        prefers: Callable[[list[Record], int | None], bool],
         watch: Callable[[list[Record]], list[str]],
         seed: int,
         batch_size: int,
@@ -98,7 +98,7 @@ class Trainer:
         patience: int | None = None,
     ) -> None:
         self.scorer, self.phases = scorer, phases
-        self.validate, self.prefers, self.watch = validate, prefers, watch
+        self.validate, self.watch = validate, watch
         self.seed, self.batch_size = seed, batch_size
         self.validate_every, self.patience = validate_every, patience
         self.progress = Progress()
@@ -117,6 +117,9 @@ class Trainer:
             while progress.epoch < phase.epochs and not self._out_of_patience():
                 yield from self._steps(phase)
                 yield self._end_epoch(phase)
+            if phase is not self.phases[-1] and progress.chosen is not None:
+                self.scorer.load_state_dict(self.chosen)
+                progress.chosen, self.chosen = None, {}
             progress.phase += 1
             progress.epoch = progress.step = 0
 
@@ -136,6 +139,8 @@ class Trainer:
             group["lr"] = phase.rate(progress.epoch)
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first = progress.step
+        if first == 0 and isinstance(phase.sampler, Refreshed):
+            phase.sampler.refresh(self.scorer)
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
             _seed_dropout(key_of(self.seed, epoch, progress.step))
             with threads_of(self.scorer):
@@ -158,8 +163,7 @@ class Trainer:
             phase.optimizer.settle()
         if not all(bool(weight.isfinite().all()) for weight in self.scorer.parameters()):
             raise self._blow_up("a weight")
-        last = progress.phase == len(self.phases) - 1
-        if last and (progress.epoch + 1) % self.validate_every == 0:
+        if phase.prefers and (progress.epoch + 1) % self.validate_every == 0:
             try:
                 record |= self.validate()
             except InputError as error:
@@ -169,7 +173,8 @@ class Trainer:
         progress.history.append(record)
         if found := self.watch(progress.history):
             record["alarms"] = found
-        if "valid" in record and self.prefers(progress.history, progress.chosen):
+        chosen = progress.chosen
+        if "valid" in record and phase.prefers and phase.prefers(progress.history, chosen):
             progress.chosen = len(progress.history) - 1
             self.chosen = {
                 name: value.clone() for name, value in self.scorer.state_dict().items()
@@ -213,6 +218,10 @@ class Trainer:
         for number, kept in phase.optimizer.state_dict()["state"].items():
             for name, value in kept.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
+        # Before an epoch a sampler looks at the model anew.
+        if self.progress.step and isinstance(phase.sampler, Refreshed):
+            for name, value in phase.sampler.state_dict().items():
+                tensors[f"sampler.{name}"] = value
         return tensors
 
     def load_state(
@@ -230,6 +239,8 @@ class Trainer:
             kept.setdefault(int(number), {})[key] = value
         groups = phase.optimizer.state_dict()["param_groups"]
         phase.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        if isinstance(phase.sampler, Refreshed):
+            phase.sampler.load_state_dict(under("sampler", tensors))
 
     def _phase(self) -> Phase:
         """Return the phase that is under way, or the last once all are done."""

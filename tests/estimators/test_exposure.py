@@ -24,7 +24,7 @@ def drawn(seed: int, *, n_groups: int, apart: bool, weighted: bool) -> tuple[Ten
     query = torch.randperm(N_QUERIES, generator=generator)[:3]
     batch = list_batch(query, torch.zeros(3, LENGTH, dtype=torch.float64), group, mask)
     if weighted:
-        weight = torch.rand(3, LENGTH, dtype=torch.float64, generator=generator) + 0.1
+        weight = torch.rand(3, LENGTH, dtype=torch.float64, generator=generator) + 1
         batch = batch._replace(weight=weight * mask)
     if apart:
         # B_a, B_b, ... beside B_q: the list's own slots speak for no group.
@@ -59,14 +59,14 @@ class Plain:
             slots = range(len(h))
             inside = [slot for slot in slots if batch.mask[row, slot]]
             groups = sorted({label[s] for s in slots if label[s] >= 0 and weight[s] > 0})
-            grad, n, scale = [0.0] * len(h), len(inside), cost[row] / len(scores)
+            whole = sum(weight[s] for s in inside)
+            grad, n, scale = [0.0] * len(h), whole, cost[row] / len(scores)
             grads.append(grad)
             gaps.append(math.nan)
             if len(groups) < 2:
                 continue
             of = {g: [s for s in slots if label[s] == g and weight[s] > 0] for g in groups}
             total = {g: sum(weight[s] for s in of[g]) for g in groups}
-            whole = sum(weight[s] for s in inside)
             z = {
                 g: self.average(
                     (query, g),

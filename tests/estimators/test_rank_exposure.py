@@ -38,7 +38,7 @@ def penalty(
         kept = batch.mask[row]
         h, group, weight = scores[row, kept], batch.group[row, kept], batch.weight[row, kept]
         hinge = (h[None, :] - h[:, None] + 1).relu() ** 2
-        rank = len(h) * (hinge * weight).sum(-1) / weight.sum()
+        rank = (hinge * weight).sum(-1)
         exposure = 1 / (1 + rank).log2()
         if k < len(h):
             beta = 10 / h.detach().std(correction=0).clamp(min=1e-6)

@@ -45,6 +45,8 @@ def values_of(cell: Cell) -> dict[str, torch.Tensor]:
     gaps = ("exposure_gap", "exposure_gap_released", "rank_exposure_gap")
     values |= {f"{gap}@{k}": (0.2 + 0.01 * luck) / (1 + weight) for gap in gaps for k in KS}
     values |= {f"{gap}_mse@{k}": values[f"{gap}@{k}"] ** 2 for gap in gaps for k in KS}
+    values |= {f"{gap}_floor@{k}": torch.full((USERS,), 0.1) for gap in gaps for k in KS}
+    values |= {f"{gap}_signed@{k}": -values[f"{gap}@{k}"] for gap in gaps for k in KS}
     values["rank_exposure_gap@50"][0] = torch.nan
     return values
 

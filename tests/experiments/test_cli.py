@@ -294,10 +294,16 @@ def test_train_and_evaluate_show_who_is_favoured_and_keep_every_result(
     assert run("evaluate", out, "--k", "2,3", "--protocol", "full").code == 0
     assert run("evaluate", out, "--k", "2", "--out", tmp_path / "mine.json").code == 0
     kept = {path.name for path in out.glob("metrics-*.json")}
-    assert kept == {"metrics-sampled-test-k2.json", "metrics-full-test-k2-3.json"}
+    assert kept == {
+        "metrics-full-test-k5-50-100-200.json",  # by train, which shows it in a line
+        "metrics-sampled-test-k2.json",
+        "metrics-full-test-k2-3.json",
+    }
+    assert "full lists, K = 5: NDCG" in ended.stdout
     beside = {path.name for path in out.glob("per_query*")}
     assert beside == {
         "per_query.safetensors",
+        "per_query-full-test-k5-50-100-200.safetensors",
         "per_query-sampled-test-k2.safetensors",
         "per_query-full-test-k2-3.safetensors",
     }

@@ -110,7 +110,7 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         (
             "method.name=magic",
             "method.name must be 'song', 'k-song', 'listnet', 'deltr', 'ng-de', 'so-red', "
-            "'kso-red', 'dpr-rsp', 'dpr-reo' or 'robust', got 'magic'",
+            "'kso-red', 'dpr-rsp', 'dpr-reo', 'robust' or 'fair-distill', got 'magic'",
         ),
         ("method.k=0", "method.k must be greater than 0, got 0"),
         ("method.k=[]", "method.k must not be empty, got []"),

@@ -165,9 +165,11 @@ def test_documents_and_users_are_reported_side_by_side(file: Path, tmp_path: Pat
     )
     data = ft.make_synthetic(ft.SyntheticShape(40, 60, 900)).data
     train_run(ids, tmp_path / "runs" / "ids", lists=ft.split(data, test=2, validation=2))
-    found = {one.run.name: one.lists for one in collect(tmp_path / "runs").results}
-    assert found["ids"]["protocol"] == "sampled"
-    assert found["k-song"] == found["kso-red"]
+    found = [(one.run.name, one.lists) for one in collect(tmp_path / "runs").results]
+    assert [lists["protocol"] for name, lists in found if name == "ids"] == ["sampled", "full"]
+    documents = {name: lists for name, lists in found if name != "ids"}
+    assert len(found) == 2 + len(documents)  # which have one protocol
+    assert documents["k-song"] == documents["kso-red"]
     page = report(tmp_path / "runs").read_text(encoding="utf-8")
     assert "letor, test, whole lists" in page
     assert "letor, test, whole lists: left out" not in page

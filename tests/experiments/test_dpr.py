@@ -13,7 +13,7 @@ from torch import Tensor
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
-from fairtopk.experiments import build
+from fairtopk.experiments import build, phases
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run
@@ -224,7 +224,7 @@ def test_lists_speak_for_groups_themselves_and_no_layer_is_drawn_anew(biased: Li
     settings = config("dpr-rsp", 1.0, model="neumf")
     assert settings.training.lists.per_group > 0
     scorer = build.build_scorer(settings, biased.data)
-    phase = build.build_phases(settings, scorer, biased)[-1]
+    phase = phases.build_phases(settings, scorer, biased)[-1]
     batch = next(iter(phase.sampler.epoch(0, batch_size=4)))
     assert batch.mask.shape == (4, 70)
     before = scorer.output.weight.clone()

@@ -2,10 +2,15 @@
 
 import json
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import polars as pl
 
+from fairtopk.experiments.paper_words import missing_words
+from fairtopk.reporting.paper_panels import has_seeds
 from fairtopk.reporting.paper_views import PaperView, folders, weight_of
+from fairtopk.reporting.results import Sweep
 
 from .conftest import REAL, Made, failed
 
@@ -28,6 +33,8 @@ def test_every_table_is_latex_csv_and_markdown_and_is_on_the_page(made: Made) ->
         wanted |= {f"points-{title}-{protocol}" for protocol in ("sampled", "full")}
         kinds = ("std", "std-users", "differences", "hypervolume", "in-and-post", "flattening")
         wanted |= {f"{kind}-{title}" for kind in kinds}
+        gaps = ("exposure_gap", "rank_exposure_gap")
+        wanted |= {f"chosen-{gap}-{title}-{of}" for gap in gaps for of in ("sampled", "full")}
     assert names == {f"{name}.{kind}" for name in wanted for kind in ("tex", "csv", "md")}
     for name in wanted:
         assert f'href="tables/{name}.csv"' in made.page
@@ -113,3 +120,18 @@ def test_every_link_of_the_page_leads_to_something_in_the_folder(made: Made) -> 
 def test_models_that_are_gone_leave_out_pictures_and_say_so(made: Made) -> None:
     assert "Picture of rankings, embedded: left out" in made.page
     assert "could not be loaded again" in (made.out / "tables/flattening-horror.md").read_text()
+
+
+def test_many_runs_that_are_not_done_are_told_by_data(made: Made, tmp_path: Path) -> None:
+    names = [cell.name for cell in made.planned.cells]
+    told = missing_words(made.planned, Sweep("", [], []), set(), tmp_path)
+    of_data = [name for name in names if name.startswith("synthetic/")]
+    assert f"synthetic: {len(of_data)} runs are not trained to the end." in told
+    few = missing_words(made.planned, Sweep("", [], []), set(names[3:]), tmp_path)
+    assert few[:3] == [f"{name}: not trained to the end." for name in names[:3]]
+
+
+def test_a_curve_with_a_point_of_one_seed_has_no_bars(views: dict[str, PaperView]) -> None:
+    first, second, *_ = views["embedded"].curves["KSO-RED"]
+    assert has_seeds([first, second])
+    assert not has_seeds([first, replace(second, results=second.results[:1])])

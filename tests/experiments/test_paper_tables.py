@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import torch
 
+from fairtopk.reporting.paper_chosen import change_of
 from fairtopk.reporting.paper_spread import spread_tables
 from fairtopk.reporting.paper_views import PaperView
 from fairtopk.reporting.published import PUBLISHED
@@ -83,3 +84,45 @@ def test_hypervolume_is_a_share_with_an_interval_over_seeds(made: Made) -> None:
     assert one["low"] <= one["share"] <= one["high"]
     assert one["seeds"] == 2
     assert rows["K-SONG + fa-ir", "full", "exposure_gap"]["share"] is None
+
+
+def test_changes_are_from_the_same_seed_with_student_s_interval() -> None:
+    blind = {0: 2.0, 1: 4.0, 2: 1.0}
+    change = change_of({0: 1.8, 1: 3.2, 7: 5.0}, blind)
+    assert (change.mean, change.seeds) == (pytest.approx(-0.15), 2)
+    # Shares of -0.1 and -0.2: their mean has an error of 0.05, and t with one degree is 12.71.
+    assert change.high - change.mean == pytest.approx(12.71 * 0.05)
+    assert change.mean - change.low == pytest.approx(12.71 * 0.05)
+
+
+def test_one_seed_has_a_change_and_no_interval() -> None:
+    change = change_of({0: 1.0}, {0: 2.0})
+    assert (change.mean, change.seeds) == (-0.5, 1)
+    assert change.low != change.low
+    assert change_of({0: 1.0}, {1: 2.0}).seeds == 0
+
+
+def test_what_was_chosen_on_validation_is_told_at_every_k_by_both_protocols(made: Made) -> None:
+    for protocol in ("sampled", "full"):
+        found = [
+            row
+            for row in iter_tables(made, f"chosen-exposure_gap-embedded-{protocol}")
+            if row["method"] == "KSO-RED" and row["metric"] == "exposure_gap"
+        ]
+        assert [row["k"] for row in found] == [50, 100, 200]
+        for row in found:
+            assert (row["weight"], row["chosen"]) == ("C = 100000", "on validation")
+            assert row["change"] == pytest.approx(-0.5)
+            assert (row["seeds"], len(row["runs"].split(" "))) == (2, 2)
+            assert row["high"] >= row["change"] >= row["low"]
+
+
+def test_re_rankers_are_chosen_for_sampled_lists_alone(made: Made) -> None:
+    names = {
+        protocol: {
+            r["method"] for r in iter_tables(made, f"chosen-exposure_gap-embedded-{protocol}")
+        }
+        for protocol in ("sampled", "full")
+    }
+    assert "K-SONG + det-greedy" in names["sampled"] - names["full"]
+    assert {"K-SONG", "K-SONG, labels shuffled", "KSO-RED"} <= names["full"]

@@ -14,7 +14,7 @@ import torch
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
-from fairtopk.experiments import build
+from fairtopk.experiments import build, phases
 from fairtopk.experiments.config import Config, check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import train_run
@@ -332,7 +332,7 @@ def test_momentum_is_the_update_of_algorithm_1(lists: Lists, tmp_path: Path) -> 
     training = {"optimizer": "momentum", "gamma_5": 0.3, "weight_decay": 0.0}
     settings = config(training={**BASE["training"], **training})
     scorer = build.build_scorer(settings, lists.data)
-    optimizer = build.build_phases(settings, scorer, lists)[-1].optimizer
+    optimizer = phases.build_phases(settings, scorer, lists)[-1].optimizer
     optimizer.param_groups[0]["lr"] = 0.1
     weight = scorer.output.weight
     expected, z = weight.detach().clone(), None

@@ -21,6 +21,7 @@ from fairtopk.experiments.cli import main
 from fairtopk.experiments.config import check_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.result import measured_ks
 from fairtopk.experiments.run import train_run
 from fairtopk.recommending import catalogue_of, recommend
 from fairtopk.scoring import score
@@ -275,6 +276,7 @@ def test_the_card_names_data_groups_figures_and_limits_and_no_path(
     result = json.loads((trained / "metrics.json").read_text())
     ndcg = result["metrics"]["ndcg@5"]
     low, high = ndcg["ci95"]
+    ks = ", ".join(map(str, measured_ks(result)))
     for said in (
         "# small: kso-red on csv",
         "## Intended use",
@@ -289,6 +291,7 @@ def test_the_card_names_data_groups_figures_and_limits_and_no_path(
         f"{ndcg['mean']:.4g} ({low:.4g} to {high:.4g})",
         "exposure gap by rank, signed",
         f"AUC (0.5: not at all): {result['metrics']['group_auc']['mean']:.4g} (",
+        f"- protocol full, 30 of 30 users, K = {ks}: NDCG",
         "## Limits",
     ):
         assert said in card

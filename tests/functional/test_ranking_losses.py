@@ -39,7 +39,9 @@ def test_listnet_is_eq_4_and_its_gradient_the_derivative(seed: int, n: int) -> N
     ahead = (leaf[None, :] - leaf[:, None]).exp().sum(-1)
     plain = (grades[0, :n].softmax(-1) * ahead.log()).sum()
     plain.backward()
-    loss, grad = listnet_loss(scores.masked_fill(~mask, math.nan), grades, mask)
+    loss, grad = listnet_loss(
+        scores.masked_fill(~mask, math.nan), grades, mask, mask.to(scores.dtype)
+    )
     torch.testing.assert_close(loss[0], plain.detach(), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(grad[0, :n], leaf.grad, rtol=1e-10, atol=1e-12)
     assert (grad[0, n:] == 0).all()

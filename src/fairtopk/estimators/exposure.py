@@ -19,10 +19,10 @@ class ExposureDisparity(nn.Module):
     """Estimate the penalty U and its gradient with respect to scores.
 
     With u_g the mean of psi exp(h) over group g, u_q the mean of exp(h) over the list and n the
-    length of the list, group g has mean exposure E_g = u_g / (n u_q), and the penalty is
-    1/2 sum_{g<h} (E_g - E_h)^2. Each group has a u_q of its own, which visits the same lists as
-    its u_g: were one left out when a list lacks a group, a common drift of all scores between
-    two visits would look like a gap.
+    length of the list, or of the whole that a weighted list stands for, group g has mean
+    exposure E_g = u_g / (n u_q), and the penalty is 1/2 sum_{g<h} (E_g - E_h)^2. Each group has
+    a u_q of its own, which visits the same lists as its u_g: were one left out when a list
+    lacks a group, a common drift of all scores between two visits would look like a gap.
 
     Args:
         n_queries: Rows of the per-query tables (N).
@@ -53,7 +53,7 @@ class ExposureDisparity(nn.Module):
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
         """
-        group, n_groups, length = batch.group, self.n_groups, batch.size[:, None]
+        group, n_groups, length = batch.group, self.n_groups, batch.whole[:, None]
         size = group_sums(batch.weight, group, n_groups=n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         # A list with fewer than two groups has no disparity, and must not touch the averages.

@@ -1,4 +1,4 @@
-"""ListNet, Eq. 4, on the list at hand."""
+"""ListNet, Eq. 4, on the list at hand, or where slots are weighted on what it stands for."""
 
 from torch import Tensor, nn
 
@@ -12,5 +12,5 @@ class ListNet(nn.Module):
 
     def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
         """Take one step; a cross-entropy is about whole lists, so `selection` is not read."""
-        loss, grad = listnet_loss(scores, batch.relevance, batch.mask)
+        loss, grad = listnet_loss(scores, batch.relevance, batch.mask, batch.weight)
         return Estimate(value=loss.mean(), grad=grad / len(scores))

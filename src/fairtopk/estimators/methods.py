@@ -55,12 +55,13 @@ ADVERSARIAL: dict[str, Adversarial] = {
 }
 
 
-ROBUST = "robust"  # which is no objective of scores: see `fairtopk.robust`
+# Which are no objectives of scores alone: see `fairtopk.robust` and `fairtopk.distilling`.
+ROBUST, DISTILL = "robust", "fair-distill"
 
 
 def is_fair(name: str) -> bool:
     """Return whether a method has a fairness part, and so a weight C."""
-    return name in (*ADVERSARIAL, ROBUST) or METHODS[name].fairness != "none"
+    return name in (*ADVERSARIAL, ROBUST, DISTILL) or METHODS[name].fairness != "none"
 
 
 class Weight(NamedTuple):
@@ -74,6 +75,8 @@ def weight_of(name: str) -> Weight:
     """Return what `c` is in a fair method, for whoever sees one beside another."""
     if name == ROBUST:
         return Weight("share of the gap", "share of the gap that is taken away, from 0 to 1")
+    if name == DISTILL:
+        return Weight("strength", "from 0, the teacher's own order, to 1, the fair one")
     if name in ADVERSARIAL:
         return Weight("alpha", "weight of the loss of the adversary")
     return Weight("C", "weight of 1/2 gap^2")

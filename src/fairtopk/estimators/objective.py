@@ -55,6 +55,10 @@ class Objective(nn.Module):
         self.thresholds = nn.ModuleList(
             _threshold(settings, k, n_queries, start) for k in settings.ks if top
         )
+        apart = settings.penalty_of == "unrated" and method.fairness == "top"
+        self.unrated_thresholds = nn.ModuleList(
+            _threshold(settings, k, n_queries, start) for k in settings.ks if apart
+        )
         gamma = settings.gamma_u if method.averages and settings.gamma_u else method.gamma_u
         n_penalties = {"none": 0, "list": 1, "top": len(settings.ks)}[method.fairness]
         self.fairness = nn.ModuleList(
@@ -79,26 +83,32 @@ class Objective(nn.Module):
         selection = everything
         if self.method.selects:
             relevant = scores[:, : batch.pair.shape[1]]
-            selection = self._select(relevant, cuts[-1], alpha)
+            selection = _select(relevant, cuts[-1], alpha, settings.gradient)
         ranking = self.ranking(scores, batch, selection)
 
+        compared = batch
+        if self.fairness and settings.penalty_of == "unrated":
+            compared = batch.unrated
+            spread = list_spread(scores, compared)
+            cuts = [part(scores, compared) for part in self.unrated_thresholds] or cuts
         beta = settings.beta / (
             spread if settings.beta_of == "spread" else torch.ones_like(spread)
         )
         selections = [everything] * len(self.fairness)
         if self.method.fairness == "top":
-            selections = [self._select(scores, cut, beta) for cut in cuts]
-        cost = self._cost(batch) / max(len(self.fairness), 1)
+            through = settings.penalty_gradient or settings.gradient
+            selections = [_select(scores, cut, beta, through) for cut in cuts]
+        cost = self._cost(compared) / max(len(self.fairness), 1)
         value, grad = ranking
         fair_value, fair_grad = torch.zeros_like(value), torch.zeros_like(grad)
         gap = torch.full_like(spread, torch.nan)
         defined = torch.zeros_like(spread, dtype=torch.bool)
         for part, chosen in zip(self.fairness, selections, strict=True):
-            penalty = part(scores, batch, chosen, cost)
+            penalty = part(scores, compared, chosen, cost)
             gap, defined = penalty.gap, penalty.defined
             fair_value, fair_grad = fair_value + penalty.value, fair_grad + penalty.grad
         if settings.anchor and cost.any():
-            anchor = anchor_spread(scores, batch, spread)
+            anchor = anchor_spread(scores, compared, spread)
             fair_value = fair_value + settings.anchor * anchor.value
             fair_grad = fair_grad + settings.anchor * anchor.grad
         self.last = {
@@ -125,8 +135,12 @@ class Objective(nn.Module):
         return {name: float(part) for name, part in self.last.items()}
 
     def _cost(self, batch: Batch) -> Tensor:
-        """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2."""
-        settings, length = self.settings, batch.size
+        """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2.
+
+        That scale is the square of the length that exposures are means over: that of the list,
+        or where slots are weighted that of the catalogue.
+        """
+        settings, length = self.settings, batch.whole
         if not self.fairness:
             return torch.zeros_like(length)
         # Mean exposure is 1 / n by softmax; by rank it hardly depends on n.
@@ -134,35 +148,38 @@ class Objective(nn.Module):
             return settings.c_relative * length**2
         return torch.full_like(length, settings.c_relative or settings.c or 0.0)
 
-    def _select(self, scores: Tensor, cut: Cut, sharpness: Tensor) -> Selection:
-        psi = select(scores, cut.lam, sharpness)
-        if self.settings.gradient == "frozen":
-            return Selection(psi)
-        lam_slope = cut.lam_slope if self.settings.gradient == "full" else None
-        return Selection(psi, select_slope(psi, sharpness), lam_slope)
+
+def _select(scores: Tensor, cut: Cut, sharpness: Tensor, gradient: str) -> Selection:
+    """Return what counts past a threshold; `gradient` says what its gradient goes through."""
+    psi = select(scores, cut.lam, sharpness)
+    if gradient == "frozen":
+        return Selection(psi)
+    lam_slope = cut.lam_slope if gradient == "full" else None
+    return Selection(psi, select_slope(psi, sharpness), lam_slope)
 
 
 def list_spread(scores: Tensor, batch: Batch) -> Tensor:
     """Return the population standard deviation of each list's scores, ``[Q]``."""
-    variance = (_centred(scores, batch) ** 2).sum(-1) / batch.size
+    variance = (batch.counted * _centred(scores, batch) ** 2).sum(-1) / batch.whole
     return variance.sqrt().clamp(min=SMALLEST_SPREAD)
 
 
 def anchor_spread(scores: Tensor, batch: Batch, spread: Tensor) -> Estimate:
     """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
-    pull = (spread - 1) / (batch.size * spread)
+    pull = (spread - 1) / (batch.whole * spread)
     value = ((spread - 1) ** 2).mean() / 2
-    return Estimate(value, pull[:, None] * _centred(scores, batch) / len(scores))
+    grad = pull[:, None] * (batch.counted * _centred(scores, batch)) / len(scores)
+    return Estimate(value, grad)
 
 
 def _centred(scores: Tensor, batch: Batch) -> Tensor:
     """Return scores less the mean of their list, 0 off the list, ``[Q, L]``."""
-    mean = (scores * batch.mask).sum(-1) / batch.size
+    mean = (scores * batch.counted).sum(-1) / batch.whole
     return (scores - mean[:, None]) * batch.mask
 
 
 def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:
-    through = settings.gradient == "full"
+    through = "full" in (settings.gradient, settings.penalty_gradient)
     exact = ExactThreshold(k, of_catalogue=settings.k_of == "catalogue", through=through)
     if settings.threshold == "exact":
         return exact

@@ -36,7 +36,7 @@ class RankExposureDisparity(nn.Module):
         size = group_sums(batch.weight, batch.group, n_groups=self.n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         present &= (present.sum(-1) > 1)[:, None]
-        share, length = batch.share, batch.size[:, None]
+        share, length = batch.share, batch.whole[:, None]
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
             mean_hinge = mean_squared_hinge(

@@ -23,8 +23,13 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     k: K | Ks = 50  # K: positions of the top; several: penalties averaged
     k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
-    # C / n^2, which carries over between lengths; with exposure by rank, C as it is.
+    # C / n^2, which carries over between lengths; with exposure by rank, C as it is. n is the
+    # length of the list, or where its slots are weighted of the catalogue that it stands for.
     c_relative: NonNegativeFloat | None = None
+
+    # Whose exposure is made equal: of all items, or without those that the user has rated in
+    # training, which are not recommended but rank high in training lists.
+    penalty_of: Literal["list", "unrated"] = "list"
 
     gamma_0: UnitInterval = 0.3  # averages of the surrogate ranks u_{q,i}
     gamma_u: UnitInterval | None = (
@@ -39,6 +44,9 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     gradient: Literal["frozen", "psi", "full"] = (
         "frozen"  # through nothing, psi, psi and lambda
     )
+    # The same of the penalty alone; None: as `gradient`. Frozen, it cannot lift what is below
+    # the top; through psi alone, all scores drift.
+    penalty_gradient: Literal["frozen", "psi", "full"] | None = None
 
     threshold: Literal["exact", "tracked"] = "exact"  # lambda: by selection, or Algorithm 1
     eta_0: PositiveFloat = 0.01  # step of the tracked lambda
@@ -82,6 +90,12 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     # Algorithm 1 as written, save that averages are read new and start at the first value.
     "paper": {"threshold": "tracked", "beta": 2.0, "beta_of": "score", "gamma_u": 0.2},
+    # For lists with top items, which stand for the catalogue.
+    "catalogue": {
+        "k_of": "catalogue",
+        "penalty_of": "unrated",
+        "penalty_gradient": "full",
+    },
     # What the authors' code sets; its swapped labels and 1e-10 denominators are not copied.
     "released": {
         "threshold": "tracked",

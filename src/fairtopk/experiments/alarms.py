@@ -4,6 +4,7 @@ The penalty on softmax exposure can be met by flattening scores, by giving up on
 turning the disadvantage round. Each is told once, in the log and on the screen.
 """
 
+import math
 from typing import Any
 
 COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
@@ -26,9 +27,9 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
     first = next((record for record in history if gap in record), {})
     settled = not earlier or len(history) - len(earlier) > SETTLING
     found = []
-    if settled and last["spread"] < COLLAPSE * usual["spread"]:
+    if settled and last.get("spread", math.inf) < COLLAPSE * usual.get("spread", 0):
         found.append("the spread of scores has halved: part of the gap's fall is flattening")
-    if last.get("penalty_norm", 0) > last["ranking_norm"] > 0:
+    if last.get("penalty_norm", 0) > last.get("ranking_norm", 0) > 0:
         found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
     if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
         found.append("the signed gap has changed sides: the penalty overshoots")

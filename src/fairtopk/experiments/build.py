@@ -1,34 +1,31 @@
 """From a config to the parts of a run: data, lists, model, objectives, optimizers."""
 
-from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import nn
 
-from fairtopk.batches import ListSampler, ListSizes
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
 from fairtopk.errors import InputError
 from fairtopk.estimators.dpr import Dpr
 from fairtopk.estimators.dpr_lists import read_samples, read_whole
 from fairtopk.estimators.membership import split_labels
-from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
+from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
-from fairtopk.experiments.config import Config, DataConfig, MethodConfig, TrainingConfig
+from fairtopk.experiments.config import Config, DataConfig, MethodConfig
 from fairtopk.experiments.documents import DocumentLists, document_scorer, split_documents
 from fairtopk.feature_batches import FeatureSampler
 from fairtopk.lists import Lists, split, split_random
-from fairtopk.optimizers.adam import LazyAdam
-from fairtopk.optimizers.momentum import LazyMomentum
 from fairtopk.robust.ranker import RobustRanker
+from fairtopk.samplers import ListSampler, ListSizes
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
-from fairtopk.training import Phase, key_of
+from fairtopk.training import key_of
 
 # What the random parts of a run are keyed by, beside its seed.
-START, RESTART, ADVERSARY = 1, 2, 3
+START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
 
 # Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
 LAZY_ROWS = 20_000
@@ -115,10 +112,18 @@ def _scorer(config: Config, data: Counted) -> nn.Module:
     )
 
 
-def build_sampler(config: Config, method: MethodConfig, lists: AnyLists) -> AnySampler:
+def build_sampler(
+    config: Config, method: MethodConfig, lists: AnyLists, *, top: bool = False
+) -> AnySampler:
     """Return what gives the training lists of a method.
 
     Of a catalogue they are drawn, groups for a penalty only; of documents they are whole.
+
+    Args:
+        config: The run.
+        method: What they are for.
+        lists: The data.
+        top: Whether they have the top items that the config asks for.
     """
     training = config.training
     selects = method.name in METHODS and METHODS[method.name].selects
@@ -129,6 +134,8 @@ def build_sampler(config: Config, method: MethodConfig, lists: AnyLists) -> AnyS
     sizes = training.lists.model_dump()
     if not is_penalised(method):
         sizes["per_group"] = 0
+    if not top:
+        sizes["top"] = 0
     return ListSampler(
         lists,
         ListSizes(**sizes),
@@ -136,45 +143,6 @@ def build_sampler(config: Config, method: MethodConfig, lists: AnyLists) -> AnyS
         ideal_k=ideal_k,
         corrected=training.corrected,
     )
-
-
-def build_phases(config: Config, scorer: nn.Module, lists: AnyLists) -> list[Phase]:
-    """Return warm-up and fine-tuning, by the method; of a robust ranker's scorer by K-SONG."""
-    training, method, alone = config.training, config.method, reads_features_alone(config)
-    if method.name == ROBUST:
-        _check_groups(method, build_sampler(config, method, lists))
-        method = MethodConfig(name="k-song", k=method.k, k_of=method.k_of)
-    warmup = MethodConfig(name="listnet")
-    of_warmup, of_method = (build_sampler(config, one, lists) for one in (warmup, method))
-
-    wanted = training.restart_last_layer
-    if wanted is None:  # a linear scorer has no other layer
-        only = config.model.name == "linear"
-        wanted = is_penalised(method) and method.exposure == "softmax" and not only
-
-    def restart() -> None:
-        if wanted and training.warmup_epochs:
-            generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
-            scorer.restart_last_layer(generator)  # type: ignore[operator]
-
-    first = Phase(
-        name="warm-up",
-        sampler=of_warmup,
-        objective=build_objective(warmup, of_warmup),
-        optimizer=_optimizer(training, scorer),
-        epochs=0 if alone else training.warmup_epochs,
-        rate=lambda epoch: training.warmup_rate,
-    )
-    second = Phase(
-        name="fine-tuning",
-        sampler=of_method,
-        objective=build_objective(method, of_method),
-        optimizer=_optimizer(training, scorer),
-        epochs=0 if alone else training.epochs,
-        rate=_schedule(training),
-        before=restart,
-    )
-    return [first, second]
 
 
 def reads_features_alone(config: Config) -> bool:
@@ -195,7 +163,7 @@ def has_adversary(config: MethodConfig) -> bool:
 
 def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
     """Return the objective of a method for lists that `sampler` gives."""
-    _check_groups(config, sampler)
+    check_groups(config, sampler)
     whole = isinstance(sampler, FeatureSampler)
     if config.name in ADVERSARIAL:
         known = torch.from_numpy(sampler.group[sampler.group >= 0])
@@ -218,30 +186,10 @@ def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dp
     )
 
 
-def _check_groups(config: MethodConfig, sampler: AnySampler) -> None:
-    if is_fair(config.name) and sampler.n_groups < 2:
+def check_groups(config: MethodConfig, sampler: AnySampler) -> None:
+    """Refuse data without the groups that a method needs."""
+    least = 1 if config.name == DISTILL else 2  # of one group, every order is fair
+    if is_fair(config.name) and sampler.n_groups < least:
         raise InputError(
             f"{config.name} needs items in at least two groups; give data.groups a rule"
         )
-
-
-def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:
-    """Return a lazy optimizer for a scorer with sparse gradients, else a dense one."""
-    parameters, decay = scorer.parameters(), training.weight_decay
-    lazy = any(getattr(part, "sparse", False) for part in scorer.modules())
-    if training.optimizer == "adam":
-        if lazy:
-            return LazyAdam(parameters, weight_decay=decay)
-        return torch.optim.Adam(parameters, weight_decay=decay, fused=True)
-    # Lines 11 and 12 of Algorithm 1: z <- (1 - gamma_5) z + gamma_5 G; w <- w - eta_1 z.
-    keep = 1 - training.gamma_5
-    momentum = LazyMomentum if lazy else torch.optim.SGD
-    return momentum(parameters, momentum=keep, dampening=keep, weight_decay=decay)
-
-
-def _schedule(training: TrainingConfig) -> Callable[[int], float]:
-    def rate(epoch: int) -> float:
-        passed = sum(epoch >= one for one in training.rate_epochs)
-        return training.rate * training.rate_factor**passed
-
-    return rate

@@ -9,6 +9,7 @@ import torch
 from fairtopk.checkpoints import BEFORE, MODEL, STATE
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
+from fairtopk.experiments.both_protocols import has_other
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.grid import Cell
@@ -54,7 +55,8 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     lists = _load(cell.config.data, cell.config.seed)
     train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
     for protocol in cell.protocols:
-        _measure_by(protocol, cell, folder, lists)
+        if not has_other(folder, read_result(folder / METRICS), protocol):
+            _measure_by(protocol, cell, folder, lists)
     if cell.reranked:
         _rerank(cell, folder, lists)
     write_text(folder / AFTERWARDS, json.dumps(_asked(cell), indent=2) + "\n")
@@ -68,7 +70,7 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> Non
     config = check_config(values, cell.name)
     found = measure(_model(folder, lists, config), lists, config)
     result = {**summary(config, lists, found, part="test"), "finished": True}
-    queries = per_query(config, lists, found.values, part="test")
+    queries = per_query(config, lists, found, part="test")
     write_result(folder / metrics_name(result), result, queries)
 
 

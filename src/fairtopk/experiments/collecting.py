@@ -9,10 +9,12 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair, weight_of
 from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.goal_tries import TRIES
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
+    is_of_some,
     per_query_path,
     read_result,
     resume_command,
@@ -37,6 +39,8 @@ def collect(folder: Path) -> Sweep:
         out = config.parent
         name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
         fault = _fault(out)
+        if fault is not None and out.parent.name == TRIES:
+            continue  # of a search for a weight, which tests the chosen try alone
         if fault is not None:
             missing.append(f"{name} {fault.words}: it is left out.")
             left_out.append(f"{out} {fault.words}, and left out; {fault.advice}")
@@ -121,6 +125,7 @@ def _run(
         spread=_spread(log, result),
         config=_shared_config(config),
         provenance=provenance,
+        warnings=tuple(result.get("warnings", ())),
     )
 
 
@@ -136,6 +141,7 @@ def _result(
         "part": found["part"],
         "protocol": found["protocol"],
         "unrated": unrated,
+        "users": _some_users(found),
         "checksum": checksum[:12] if checksum else None,
         **{key: data[key] for key in ("groups", "split", "test", "validation", "min_ratings")},
     }
@@ -145,6 +151,13 @@ def _result(
         missing.append(f"{run.name} {fault}: it is not tested against others.")
     spread = (found.get("score_spread") or {}).get("mean")
     return Result(run, lists, found["metrics"], (kept,) if fault is None else (), spread)
+
+
+def _some_users(found: dict[str, Any]) -> str | None:
+    """Return how many users were drawn of how many, in words; None where it is all."""
+    if not is_of_some(found):
+        return None
+    return f"{found['users']['measured']:,} of {found['users']['of']:,} users"
 
 
 def per_query_fault(path: Path) -> str | None:

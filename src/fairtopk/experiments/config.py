@@ -23,21 +23,23 @@ from pydantic import (
 
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
+from fairtopk.distilling.settings import DistillSettings
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
+from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.settings import PRESETS, DprSettings, Ks, ObjectiveSettings
 from fairtopk.experiments.document_config import misfit, of_documents, with_defaults
 from fairtopk.experiments.faults import first_fault
+from fairtopk.experiments.protocols import misplaced_choice, with_choice
 from fairtopk.robust.settings import RobustSettings
 
 # Two names of one weight: to set one is to replace the other.
 SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
 
 # Of methods whose weight means the same for all data; that of an exposure gap does not.
-USUAL_C = {ROBUST: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
+USUAL_C = {ROBUST: 1.0, DISTILL: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
 
 
-MethodName = Literal[(*METHODS, *ADVERSARIAL, ROBUST)]  # type: ignore[valid-type]
+MethodName = Literal[(*METHODS, *ADVERSARIAL, ROBUST, DISTILL)]  # type: ignore[valid-type]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -110,6 +112,7 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
     preset: Literal[tuple(PRESETS)] = "default"  # type: ignore[valid-type]
     dpr: DprSettings = DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
     robust: RobustSettings = RobustSettings()  # c is the share of the gap that it takes away
+    distill: DistillSettings = DistillSettings()  # of fair-distill, whose strength is c
 
     @model_validator(mode="before")
     @classmethod
@@ -131,6 +134,11 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
                 f"robust needs the share of the gap that it takes away: c, from 0 to 1, got "
                 f"{self.c}"
             )
+        if self.name == DISTILL and (self.c is None or self.c > 1):
+            raise ValueError(
+                f"fair-distill needs its strength: c, from 0 (the teacher's own order) to 1 "
+                f"(the fair one), got {self.c}"
+            )
         unweighed = self.c is None and self.c_relative is None
         if unweighed and is_fair(self.name):
             raise ValueError(f"{self.name} needs the weight of its penalty: c, or c_relative")
@@ -145,6 +153,27 @@ class ListsConfig(Section):
     # Of each group, drawn apart as B_a and B_b of Algorithm 1 where there is a penalty, which
     # lost less NDCG for the same gap than the list's own items did; 0 takes those.
     per_group: NonNegativeInt = 30
+    # Of the head: what the model ranks highest for the user now, of the items that the user has
+    # not rated; looked up before each epoch. Such lists are weighted, and are their own groups.
+    top: NonNegativeInt = 0
+    head: PositiveInt = 400
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_groups(cls, given: Any) -> Any:
+        if isinstance(given, Mapping) and given.get("top"):
+            return {"per_group": 0, **given}
+        return given
+
+    @model_validator(mode="after")
+    def _drawn_from_head(self) -> "ListsConfig":
+        if self.top and self.per_group:
+            raise ValueError(
+                "lists with top items speak for their groups themselves; leave out per_group"
+            )
+        if self.top > self.head:
+            raise ValueError(f"top is drawn from the head of {self.head} items, got {self.top}")
+        return self
 
 
 class TrainingConfig(Section):
@@ -163,6 +192,8 @@ class TrainingConfig(Section):
     rate: PositiveFloat = 2e-3
     rate_factor: PositiveFloat = 0.25  # what the rate is multiplied by ...
     rate_epochs: tuple[PositiveInt, ...] = (45,)  # ... after each of these (the paper's: 60)
+    catalogue_epochs: NonNegativeInt = 8  # after those, on lists with top items
+    catalogue_rate: PositiveFloat = 5e-4
     optimizer: Literal["adam", "momentum"] = "adam"
     gamma_5: Annotated[float, Field(gt=0, le=1)] = 0.1  # momentum: weight of the new gradient
     weight_decay: NonNegativeFloat = 1e-7
@@ -181,11 +212,13 @@ class EvaluationConfig(Section):
     k: Ks = (50, 100, 200)
     protocol: Literal["sampled", "full", "whole"] = "sampled"  # "whole": lists of documents
     unrated: PositiveInt = 300  # in sampled lists
-    select_k: PositiveInt | None = None  # K on validation lists; None: the method's own, or
-    # the first of `k` where the method's counts positions of the catalogue
-    select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] = (
-        "exposure_gap"  # the gap that chooses between epochs
-    )
+    # What epochs are chosen on: sampled validation lists, or the catalogue of some users. None:
+    # the catalogue where it is what the method learns, else sampled lists.
+    select_on: Literal["sampled", "full"] | None = None
+    select_k: PositiveInt | None = None  # K of that; None: the method's own, or the first of
+    # `k` where the method's counts positions of the catalogue and the lists are sampled
+    # The gap that chooses between epochs; None: by rank on the catalogue, else Eq. 9's.
+    select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] | None = None
 
     @field_validator("k", mode="before")
     @classmethod
@@ -224,6 +257,22 @@ class Config(Section):
                 "evaluation.protocol to sampled"
             )
         return self
+
+    @model_validator(mode="after")
+    def _weighs_lists(self) -> "Config":
+        if self.method.name not in METHODS and self.training.lists.top:
+            raise ValueError(
+                f"{self.method.name} has no use for top items in its training lists; set "
+                f"training.lists.top to 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _chosen_where_it_counts(self) -> "Config":
+        """Say on which lists, and by which gap, epochs are chosen."""
+        if sentence := misplaced_choice(self):
+            raise ValueError(sentence)
+        return self.model_copy(update={"evaluation": with_choice(self)})
 
     @model_validator(mode="after")
     def _measured_where_trained(self) -> "Config":
@@ -269,8 +318,13 @@ def dump_config(config: Config) -> str:
     values = config.model_dump(mode="json")
     lines = [f"seed = {values.pop('seed')}"]
     for name, section in values.items():
-        lines += ["", f"[{name}]", *(_line(key, value) for key, value in section.items())]
+        lines += ["", *dump_table(name, section)]
     return "\n".join(lines) + "\n"
+
+
+def dump_table(name: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a table of a TOML file."""
+    return [f"[{name}]", *(_line(key, value) for key, value in values.items())]
 
 
 def _line(key: str, value: Any) -> str:

@@ -14,7 +14,8 @@ BYTES = 4  # of a number
 PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
 SMALL_FILES = 200_000  # config, log, metrics and provenance of a run
 COPIES = 2  # of a checkpoint: one is written before the other goes
-STATE = 4  # a checkpoint in models: the kept one, the last, and two tables of an optimizer
+STATE = 5  # a checkpoint in models: the kept one, the last, two of an optimizer, a teacher
+STAGES = 2  # that runs share: a warm-up, and a colour-blind scorer to start from
 
 
 class Room(NamedTuple):
@@ -42,12 +43,12 @@ def room_of(cells: Iterable[Cell]) -> Room:
             model = sum(one.numel() * one.element_size() for one in weights)
             sizes[key] = model, len(lists.test.user), _n_pairs(lists)
         model, users, pairs = sizes[key]
-        files = 1 + len(cell.protocols) + len(cell.reranked)
+        files = 2 + len(cell.reranked)  # both protocols
         kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
         kept += model if cell.keep_model else 0
         at_work = max(at_work, COPIES * (STATE * model + pairs * BYTES))
         warmups[config.model_dump_json(include={"data": True, "model": True, "seed": True})] = (
-            STATE * model
+            STAGES * STATE * model
         )
     return Room(kept + sum(warmups.values()), at_work)
 

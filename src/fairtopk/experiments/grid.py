@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import ROBUST, is_fair
+from fairtopk.estimators.methods import is_fair
 from fairtopk.experiments.config import (
     Config,
     DataConfig,
@@ -34,6 +34,7 @@ from fairtopk.experiments.config import (
     read_config,
 )
 from fairtopk.experiments.faults import first_fault
+from fairtopk.experiments.protocols import other_protocol
 from fairtopk.experiments.rerank_requests import Asked
 
 SECTIONS = tuple(Config.model_fields)
@@ -175,10 +176,8 @@ def _without_effect_left_out(config: Config) -> Config:
 
 def _protocols(afterwards: Afterwards, config: Config) -> tuple[str, ...]:
     """Return by which protocols a run is measured beside its own."""
-    other = {"sampled": "full", "full": "sampled"}.get(config.evaluation.protocol)
-    # Robust ranks a list as a whole, and the catalogue is too long for that.
-    possible = config.method.name != ROBUST or other != "full"
-    return (other,) if other is not None and other in afterwards.protocols and possible else ()
+    other = other_protocol(config)
+    return (other,) if other is not None and other in afterwards.protocols else ()
 
 
 def _asked(given: Mapping[str, Any], where: str) -> Asked:

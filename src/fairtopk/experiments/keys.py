@@ -10,12 +10,16 @@ from fairtopk import __version__
 from fairtopk.checkpoints import FORMAT
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.phases import tuned_method
 from fairtopk.lists import Lists
 
 WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
     "warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
     "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"}, "corrected": True,
 }  # fmt: skip
+
+
+CHOICE = {"k", "unrated", "select_on", "select_k"}  # keys that choose a colour-blind epoch
 
 
 def run_key(config: Config, lists: AnyLists) -> str:
@@ -32,6 +36,26 @@ def warmup_key(config: Config, lists: AnyLists) -> str:
         "versions": [FORMAT, __version__, torch.__version__],
         "ratings": data,
         **warmup_settings(config),
+    }
+    return _digest(parts, lists)
+
+
+def teacher_key(config: Config, lists: AnyLists) -> str:
+    """Return a name for a colour-blind teacher: equal for runs that would have its like.
+
+    Its log has gaps, so that groups play a part.
+    """
+    values = config.model_dump(mode="json", exclude={"method", "evaluation"})
+    for key in ("catalogue_epochs", "catalogue_rate"):
+        del values["training"][key]
+    for key in ("per_group", "top", "head"):
+        del values["training"]["lists"][key]
+    parts = {
+        "versions": [FORMAT, __version__, torch.__version__],
+        "config": values,
+        "method": tuned_method(config).model_dump(mode="json"),
+        "chosen": config.evaluation.model_dump(include=CHOICE),
+        "data": lists.data.checksum,
     }
     return _digest(parts, lists)
 

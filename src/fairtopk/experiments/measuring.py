@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
@@ -25,6 +26,13 @@ from fairtopk.experiments.opening import open_any_run
 from fairtopk.experiments.result import METRICS, Measures, per_query, summary
 from fairtopk.lists import HeldOut
 from fairtopk.robust.ranker import RobustRanker
+from fairtopk.training import key_of
+
+# Scores of a catalogue that a run ends with at most: that takes some seconds. MovieLens 1M has
+# 22 million in all; of 20M these are 1,900 users.
+MOST_SCORES = 50_000_000
+LEAST_USERS = 500  # however long the catalogue: fewer tell no gap from chance
+SOME_USERS = 4  # what their draw is keyed by, beside seed and part
 
 
 class Measured(NamedTuple):
@@ -49,19 +57,28 @@ def evaluate_run(
     found = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
     result = {**summary(config, lists, found, part=part), "finished": finished}
-    return Measured(result, per_query(config, lists, found.values, part=part))
+    return Measured(result, per_query(config, lists, found, part=part))
 
 
 def measure(
-    scorer: nn.Module, lists: AnyLists, config: Config, *, part: str = "test"
+    scorer: nn.Module,
+    lists: AnyLists,
+    config: Config,
+    *,
+    part: str = "test",
+    users: NDArray[np.int64] | None = None,
 ) -> Measures:
-    """Return every metric of a model on a part of the data."""
+    """Return every metric of a model on a part of the data.
+
+    `users`, where each has the whole catalogue, are those to measure; left out, it is all.
+    """
     held_out, seed = getattr(lists, part), config.seed
     evaluation, member = config.evaluation, _member(config, lists)
     if evaluation.protocol == "full":
-        return Measures(
-            *evaluate_full_beside(scorer, held_out, evaluation.k, seed=seed, member=member)
+        values, beside = evaluate_full_beside(
+            scorer, held_out, evaluation.k, seed=seed, member=member, users=users
         )
+        return Measures(values, beside, users)
     blocks = blocks_of(held_out, config)
     values = evaluate(scorer, iter(blocks), evaluation.k)
     values["group_auc"] = leakage(scorer, blocks)
@@ -76,6 +93,27 @@ def blocks_of(part: HeldOut | DocumentPart, config: Config) -> list[Batch]:
     if isinstance(part, DocumentPart):
         return part.blocks()
     return sampled_blocks(part, unrated=config.evaluation.unrated, seed=config.seed)
+
+
+def some_users(
+    part: HeldOut, *, seed: int, most: int | None = None
+) -> NDArray[np.int64] | None:
+    """Return a seeded sample of a part's users to rank the catalogue for, rising, ``[Q]``.
+
+    Args:
+        part: Whose users.
+        seed: The run's.
+        most: How many at most; left out, it depends on the length of the catalogue alone.
+
+    Returns:
+        None where all users are few enough.
+    """
+    enough = max(LEAST_USERS, MOST_SCORES // part.data.n_items)
+    size = enough if most is None else min(most, enough)
+    if len(part.user) <= size:
+        return None
+    chance = np.random.default_rng(key_of(seed, SOME_USERS, int(part.code)))
+    return np.sort(chance.choice(part.user, size, replace=False))
 
 
 def longest_list(part: HeldOut | DocumentPart, config: Config) -> int:

@@ -13,6 +13,7 @@ from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config, ModelConfig
 from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.train_commands import SHOWN
+from fairtopk.reporting.words import number
 
 USE = """\
 To order items of this catalogue for users of this data, by the score, highest first. Whoever
@@ -179,7 +180,27 @@ def _measured(card: Card) -> list[str]:
         f"| --- |{' --- |' * len(ks)}",
         *rows,
         *_beside(result),
+        *_by_other(result),
     ]
+
+
+def _by_other(result: dict[str, Any]) -> list[str]:
+    """Return what the other protocol gave, and the warnings of the run."""
+    told, lines = result.get("other_protocol") or {}, []
+    if "protocol" in told:
+        users, means = told["users"], told["metrics"]
+        ks = [name.removeprefix("ndcg@") for name in means if name.startswith("ndcg@")]
+        figures = [
+            f"{words} {', '.join(number(means[f'{name}@{k}']) for k in ks)}"
+            for name, words in _row_words().items()
+            if f"{name}@{ks[0]}" in means
+        ]
+        lines = [
+            f"- protocol {told['protocol']}, {users['measured']:,} of {users['of']:,} users, "
+            f"K = {', '.join(ks)}: {'; '.join(figures)}"
+        ]
+    lines += [f"- warning: {_cell(warning)}" for warning in result.get("warnings", [])]
+    return ["", *lines] if lines else []
 
 
 def _beside(result: dict[str, Any]) -> list[str]:

@@ -19,6 +19,7 @@ from fairtopk.experiments.reranked_results import with_reranked
 from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.reporting import paper_figures as figures
 from fairtopk.reporting.figures import slug
+from fairtopk.reporting.paper_chosen import chosen_tables
 from fairtopk.reporting.paper_fronts import choice_table, hypervolume_table
 from fairtopk.reporting.paper_page import About, Section, paper_page
 from fairtopk.reporting.paper_spread import spread_tables
@@ -98,6 +99,7 @@ def _sections(
         if drawn is None:
             missing.append(f"The figure with {what}: no runs of it are done.")
     points = [points_table(view) for view in (*sampled, *full)]
+    chosen = [one for v in sampled for one in chosen_tables(v, of_full.get(v.title), facts)]
     return [
         Section(
             "Accuracy and fairness at top K",
@@ -143,7 +145,7 @@ def _sections(
             "re-rankers give with them.",
             [figures.in_and_post(sampled)],
             [choice_table(view, facts) for view in sampled],
-            [],
+            chosen,
         ),
         Section(
             "Beyond the paper: hypervolume",

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,30 +20,39 @@ from fairtopk.reporting.results import Sweep
 if TYPE_CHECKING:
     from fairtopk.experiments.reproduce import Plan
 
+NAMED = 20  # runs that are not done, and are still told one by one
 PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
 
 
 def missing_words(planned: "Plan", sweep: Sweep, done: set[str], runs: Path) -> list[str]:
     """Return in words what was planned and is not there, and data that the paper has."""
     failures = _failures(runs)
-    found = [_absence(cell, failures) for cell in planned.cells if cell.name not in done]
+    absent = [cell for cell in planned.cells if cell.name not in done]
+    found = [_failure(cell, failures) for cell in absent if cell.name in failures]
+    found += _waiting([cell.name for cell in absent if cell.name not in failures])
     names = {cell.name for cell in planned.cells}
     told = [words for words in sweep.missing if words.split(" ")[0] not in names - done]
     others = {folder(one.run) for one in sweep.results} - names
     if others:
         told.append(f"{len(others):,} other runs in the folder are no part of this: left out.")
     at_hand = {one.paper for one in planned.found}
-    absent = [name for name in PAPER_DATA if name not in at_hand]
-    if absent:
+    not_here = [name for name in PAPER_DATA if name not in at_hand]
+    if not_here:
         told.append(
-            f"The paper's {', '.join(absent)}: that data was not at hand, or not asked for."
+            f"The paper's {', '.join(not_here)}: that data was not at hand, or not asked for."
         )
     return [*found, *told]
 
 
-def _absence(cell: Cell, failures: dict[str, str]) -> str:
-    if cell.name not in failures:
-        return f"{cell.name}: not trained to the end."
+def _waiting(names: list[str]) -> list[str]:
+    """Return what is said of runs that are not done: by name, or if there are many, by data."""
+    if len(names) <= NAMED:
+        return [f"{name}: not trained to the end." for name in names]
+    counts = Counter(name.partition("/")[0] for name in names)
+    return [f"{data}: {n:,} runs are not trained to the end." for data, n in counts.items()]
+
+
+def _failure(cell: Cell, failures: dict[str, str]) -> str:
     # Where files are on this machine is nobody else's business.
     why = re.sub(r"[^\s'\"]*[/\\](?=[^\s/\\])", "", failures[cell.name])
     return f"{cell.name}: failed, for {why}"

@@ -201,9 +201,9 @@ def _rerank_run(
         )
         if "bonus" in one.options:
             title += f", bonus {one.options['bonus']:g}"
-        values, beside = found.found
+        beside = found.found.beside
         floors = beside.floors if beside is not None else {}
-        show_change(title, run.own.values, values, floors, run.config.evaluation.k)
+        show_change(title, run.own.values, found.found.values, floors, run.config.evaluation.k)
         if found.unmet.count:
             say_unmet(found.unmet, found.unmet.words("user", run.lists.data.user_ids))
         path = out or source / result_name(result)

@@ -130,7 +130,7 @@ def rerank_run(
         "finished": (run.out / METRICS).exists(),
         "seconds": {"re-ranking": time.perf_counter() - started},
     }
-    queries = per_query(config, run.lists, found.values, part=run.part)
+    queries = per_query(config, run.lists, found, part=run.part)
     return RerankedRun(Measured(result, queries), found, unmet)
 
 

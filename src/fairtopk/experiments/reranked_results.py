@@ -63,9 +63,11 @@ def _result(own: Result, path: Path, told: dict[str, Any]) -> Result:
         settings={**own.run.settings, **trained, **settings},
         weight=weight,
         log=[],
+        warnings=(),
         config=f"{own.run.config}\n# re-ranked: {json.dumps(record)}\n",
     )
-    lists = own.lists | {key: told[key] for key in ("part", "protocol", "unrated")}
+    measured = {key: told[key] for key in ("part", "protocol", "unrated")}
+    lists = own.lists | measured | {"users": None}  # of all
     kept = per_query_path(path)
     spread = (told.get("score_spread") or {}).get("mean")
     return Result(run, lists, told["metrics"], () if per_query_fault(kept) else (kept,), spread)

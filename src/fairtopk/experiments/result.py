@@ -13,7 +13,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk import __version__
@@ -39,16 +41,19 @@ class Measures(NamedTuple):
     Attributes:
         values: Every metric, one value per query, ``[Q]``.
         beside: What belongs beside the gaps, if that was measured.
+        users: Whose lists, ``[Q]``; None: those of all users of the part.
     """
 
     values: dict[str, Tensor]
     beside: Beside | None
+    users: NDArray[np.int64] | None = None
 
 
 def summary(config: Config, lists: AnyLists, found: Measures, *, part: str) -> dict[str, Any]:
     """Return what a metrics file says of what was measured."""
     method, beside = config.method, found.beside
     fair = is_fair(method.name)  # without a penalty C has no effect
+    all_users = getattr(lists, part).user
     return {
         "method": method.name,
         "preset": method.preset,
@@ -62,6 +67,10 @@ def summary(config: Config, lists: AnyLists, found: Measures, *, part: str) -> d
         "protocol": config.evaluation.protocol,
         "part": part,
         "split": lists.rule,
+        "users": {
+            "measured": len(all_users if found.users is None else found.users),
+            "of": len(all_users),
+        },
         "metrics": _metrics(found, lists.data.group_names, method.dpr.separator),
         "score_spread": None if beside is None else _cell(mean_with_interval(beside.spread)),
     }
@@ -86,11 +95,9 @@ def _metrics(
     return cells
 
 
-def per_query(
-    config: Config, lists: AnyLists, values: dict[str, Tensor], *, part: str
-) -> Saved:
+def per_query(config: Config, lists: AnyLists, found: Measures, *, part: str) -> Saved:
     """Return per-query values as a file holds them, with what tells whose lists they are of."""
-    evaluation = config.evaluation
+    evaluation, values = config.evaluation, found.values
     sampled = evaluation.protocol == "sampled"
     about = {
         "data": lists.data.name,
@@ -102,7 +109,7 @@ def per_query(
         "seed": config.seed if sampled else None,
         "metrics": list(values),  # in their order, which safetensors does not keep
     }
-    users = torch.from_numpy(getattr(lists, part).user)
+    users = torch.from_numpy(getattr(lists, part).user if found.users is None else found.users)
     return Saved({name: value.float() for name, value in values.items()} | {USER: users}, about)
 
 
@@ -116,6 +123,12 @@ def metrics_name(result: dict[str, Any]) -> str:
     """Return the name of a file for metrics by another protocol, part or K than the run's."""
     ks = "-".join(str(k) for k in measured_ks(result))
     return f"metrics-{result['protocol']}-{result['part']}-k{ks}.json"
+
+
+def is_of_some(result: dict[str, Any]) -> bool:
+    """Return whether a metrics file is of a sample of the users."""
+    users = result.get("users")
+    return users is not None and users["measured"] < users["of"]
 
 
 def measured_ks(result: dict[str, Any]) -> list[int]:
@@ -141,10 +154,10 @@ def read_result(path: Path) -> dict[str, Any]:
     return whole
 
 
-def resume_command(out: Path) -> str:
-    """Return the command that goes on with a run that was stopped."""
+def resume_command(out: Path, config: str = CONFIG) -> str:
+    """Return the command that goes on with a run that was stopped, by a file in its folder."""
     place = shlex.quote(str(out))
-    return f"fairtopk train {place}/{CONFIG} --out {place} --resume"
+    return f"fairtopk train {place}/{config} --out {place} --resume"
 
 
 def per_query_path(metrics: Path) -> Path:

@@ -2,15 +2,15 @@
 
 `config.toml` (what was run, complete), `log.jsonl` (a line per epoch), `model.safetensors` and
 `state.safetensors` (the checkpoint), `metrics.json`, `per_query.safetensors` and
-`provenance.json` (the result). Files appear by atomic rename; a run that was killed goes on to
-the same bits.
+`provenance.json` (the result), and of the other protocol `metrics-*.json` and its values of
+each query. Files appear by atomic rename; a run that was killed goes on to the same bits.
 """
 
 import json
 import resource
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -22,27 +22,24 @@ from fairtopk.checkpoints import (
     Saved,
     has_checkpoint,
     load_pair,
-    load_tensors,
     save_pair,
-    save_tensors,
 )
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate
 from fairtopk.experiments.alarms import alarms
+from fairtopk.experiments.both_protocols import disagreement, measure_other, told_of_other
 from fairtopk.experiments.build import (
     AnyLists,
     build_any_lists,
     build_model,
-    build_phases,
     has_adversary,
     is_penalised,
-    reads_features_alone,
 )
 from fairtopk.experiments.choosing import chooser, latest
 from fairtopk.experiments.config import Config, dump_config, load_config
-from fairtopk.experiments.keys import run_key, warmup_key
-from fairtopk.experiments.measuring import blocks_of, longest_list, measure
+from fairtopk.experiments.keys import run_key
+from fairtopk.experiments.measuring import longest_list, measure
+from fairtopk.experiments.phases import build_phases, starts_blind
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
@@ -52,7 +49,9 @@ from fairtopk.experiments.result import (
     summary,
     write_result,
 )
+from fairtopk.experiments.stages import begin_after, keep_for_others, shared_stages
 from fairtopk.experiments.stopping import finishing_steps
+from fairtopk.experiments.validating import build_validation
 from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.lists import Lists
 from fairtopk.robust.drawing import draw_problem, feature_problem
@@ -63,6 +62,7 @@ from fairtopk.training import Trainer
 LOG, PROVENANCE = "log.jsonl", "provenance.json"
 AnyTrainer = Trainer | RobustTrainer
 Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
+Finish = Callable[[Config, Path, AnyLists, AnyTrainer, float], dict[str, Any]]
 
 
 def train_run(
@@ -73,6 +73,7 @@ def train_run(
     report: Report = lambda trainer, record: None,
     warmups: Path | None = None,
     lists: AnyLists | None = None,
+    finish: Finish | None = None,
 ) -> dict[str, Any]:
     """Train what `config` says into the folder `out`; return what ``metrics.json`` holds.
 
@@ -81,8 +82,10 @@ def train_run(
         out: A new folder, or with `resume` that of a run that was stopped.
         resume: Go on where it stopped; a finished run is returned as it is.
         report: Called after each step, and with its record after each epoch.
-        warmups: Folder where warm-ups are kept to be shared between runs.
+        warmups: Folder where warm-ups and teachers are kept to be shared between runs.
         lists: The data, if it is at hand; otherwise it is loaded.
+        finish: Measures what was trained, in place of the test, which writes ``metrics.json``;
+            given the config, `out`, the data, the trainer and the seconds that training took.
     """
     if resume:
         config = _resumed_config(config, out)
@@ -99,9 +102,7 @@ def train_run(
     out.mkdir(parents=True, exist_ok=True)
     write_text(out / CONFIG, dump_config(config))
     about = {"run": run_key(config, lists), "data": lists.data.checksum}
-    shared = None
-    if warmups is not None and not reads_features_alone(config):
-        shared = warmups / f"{warmup_key(config, lists)}.safetensors"
+    stages = shared_stages(config, lists, warmups) if warmups is not None else []
     spent = 0.0
     if resume and has_checkpoint(out):  # a run that was killed early has none
         model, state = load_pair(out)
@@ -109,8 +110,8 @@ def train_run(
             raise InputError(f"the checkpoint in {out} is of another run, or of other data")
         trainer.load_state(state.tensors, state.about["progress"], model.tensors)
         spent = state.about["seconds"]
-    elif shared is not None:
-        _take_warmup(trainer, shared)
+    else:
+        begin_after(stages, trainer)
     with finishing_steps() as asked_to_stop, threads_for(lists):
         saved_at = time.perf_counter()
         for record in trainer.run():
@@ -122,14 +123,12 @@ def train_run(
                 saved_at = time.perf_counter()
             if asked_to_stop():
                 raise KeyboardInterrupt
-            progress = trainer.progress
-            warm = progress.phase == 0 and progress.epoch == config.training.warmup_epochs
-            if record is not None and warm and shared is not None:
-                with suppress(OSError):  # a home that cannot be written to has no cache
-                    save_tensors(shared, trainer.state(), {"progress": asdict(progress)})
+            if record is not None:
+                keep_for_others(stages, trainer)
     if not has_checkpoint(out):  # there was no epoch to train
         _save(trainer, out, about, spent)
-    return _finish(config, out, lists, trainer, time.perf_counter() - started + spent)
+    seconds = time.perf_counter() - started + spent
+    return (finish or _finish)(config, out, lists, trainer, seconds)
 
 
 def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
@@ -137,26 +136,19 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
 
     Without any the last epoch is kept.
     """
-    training, evaluation = config.training, config.evaluation
-    blocks = blocks_of(lists.validation, config)
-    own = config.method.ks[0] if config.method.k_of == "list" else evaluation.k[0]
-    k = evaluation.select_k or own
-
-    def validate(measured: nn.Module) -> dict[str, float]:
-        if not blocks:
-            return {}
-        values = evaluate(measured, iter(blocks), [k])
-        means = {name: float(value.double().nanmean()) for name, value in values.items()}
-        return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
-
-    gap = f"valid_{evaluation.select_gap}@{k}" if is_penalised(config.method) else None
+    training = config.training
+    validate, k, blocks = build_validation(config, lists)
+    select_gap = f"valid_{config.evaluation.select_gap}@{k}"
+    tuned_fairly = is_penalised(config.method) and not starts_blind(config)
+    gap = select_gap if tuned_fairly else None
     choose = chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance)
     trained = scorer.base if isinstance(scorer, RobustRanker) else scorer
     trainer = Trainer(
         trained,
-        build_phases(config, trained, lists),
+        build_phases(
+            config, trained, lists, latest if has_adversary(config.method) else choose
+        ),
         validate=partial(validate, trained),
-        prefers=latest if has_adversary(config.method) else choose,
         watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
         seed=config.seed,
         batch_size=training.batch_size,
@@ -183,15 +175,6 @@ def threads_for(lists: AnyLists) -> AbstractContextManager[None]:
     return nullcontext() if isinstance(lists, Lists) else torch_on_one_thread()
 
 
-def _take_warmup(trainer: AnyTrainer, path: Path) -> None:
-    """Begin after a warm-up that an earlier run has kept, if there is one that can be read."""
-    try:
-        saved = load_tensors(path)
-    except InputError:
-        return
-    trainer.load_state(saved.tensors, saved.about["progress"], {})
-
-
 def _save(trainer: AnyTrainer, out: Path, about: dict[str, Any], seconds: float) -> None:
     progress = trainer.progress
     about = about | {"step": progress.mark}
@@ -216,8 +199,14 @@ def _finish(
     )
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    started = time.perf_counter()
+    other = measure_other(trainer.scorer, lists, config, out)
+    result["seconds"]["other_protocol"] = time.perf_counter() - started
+    result["other_protocol"] = told_of_other(config, other)
+    warning = disagreement(result, other, lists.data.group_names)
+    result["warnings"] = [warning] if warning else []
     write_text(out / PROVENANCE, json.dumps(provenance(config, lists), indent=2) + "\n")
-    write_result(out / METRICS, result, per_query(config, lists, found.values, part="test"))
+    write_result(out / METRICS, result, per_query(config, lists, found, part="test"))
     return result
 
 

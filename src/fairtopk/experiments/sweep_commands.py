@@ -127,6 +127,8 @@ class SweepProgress:
             if not console.is_terminal:
                 told = event.failure or _figures(event.result)
                 _say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
+                for warning in (event.result or {}).get("warnings", []):
+                    _say(f"warning: {name}: {warning}")
         if console.is_terminal:
             self.live.update(Group(self._table(), self._place()), refresh=True)
 

@@ -39,9 +39,14 @@ def train(
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
     from fairtopk.data.home import data_home
-    from fairtopk.experiments.config import load_config
+    from fairtopk.experiments.goal import load_asked
 
-    settings = load_config(config, set_ or ())  # what is wrong with it is told without torch
+    settings, goal = load_asked(config, set_ or ())  # faults are told without torch
+    if goal is not None:
+        from fairtopk.experiments.goal_commands import train_to_goal
+
+        train_to_goal(settings, goal, out, resume=resume)
+        return
 
     from fairtopk.checkpoints import has_checkpoint
     from fairtopk.experiments.result import resume_command
@@ -125,6 +130,23 @@ def show_result(result: dict[str, Any]) -> None:
         console.print(line, highlight=False)
     if result["needs_labels_when_serving"]:
         console.print(f"{result['method']} needs group labels when serving", highlight=False)
+    _show_other(result.get("other_protocol") or {})
+    for warning in result.get("warnings", []):
+        console.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
+
+
+def _show_other(told: dict[str, Any]) -> None:
+    """Print what a run's metrics file says of the other protocol, in a line."""
+    if "protocol" not in told:
+        return
+    metrics, users = told["metrics"], told["users"]
+    k = next(iter(metrics)).partition("@")[2]
+    words = {"ndcg": "NDCG", "rank_exposure_gap": "gap by rank"}
+    means = {said: metrics[f"{name}@{k}"] for name, said in words.items()}
+    shown = [f"{said} {mean:.3g}" for said, mean in means.items() if mean is not None]
+    some = f" of {users['measured']:,} drawn users" if users["measured"] < users["of"] else ""
+    line = f"{told['protocol']} lists{some}, K = {k}: {', '.join(shown)}; see {told['file']}"
+    console.print(line, highlight=False, soft_wrap=True)
 
 
 def _cell(cell: dict[str, Any]) -> str:

@@ -4,9 +4,21 @@ import torch
 from torch import Tensor
 
 
-def listnet_loss(scores: Tensor, relevance: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the loss of each list, ``[Q]``, and softmax(h) - softmax(y), its gradient."""
-    log_model = scores.masked_fill(~mask, -torch.inf).log_softmax(-1)
-    target = relevance.masked_fill(~mask, -torch.inf).softmax(-1)
-    loss = -(target * log_model.masked_fill(~mask, 0)).sum(-1)
+def listnet_loss(
+    scores: Tensor, relevance: Tensor, mask: Tensor, weight: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return the loss of each list, ``[Q]``, and softmax(h) - softmax(y), its gradient.
+
+    A slot that stands for w items is w times in both sums of exponentials, in the target too.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        relevance: Grades, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        weight: How many items each slot stands for, above 0 where `mask` is, ``[Q, L]``.
+    """
+    many = weight.log()
+    log_model = (scores + many).masked_fill(~mask, -torch.inf).log_softmax(-1)
+    target = (relevance + many).masked_fill(~mask, -torch.inf).softmax(-1)
+    loss = -(target * (log_model - many).masked_fill(~mask, 0)).sum(-1)
     return loss, log_model.exp() - target

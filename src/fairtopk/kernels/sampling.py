@@ -56,6 +56,52 @@ def training_lists(
 
 
 @compiled
+def catalogue_lists(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    head: NDArray[np.int32],
+    n_items: int,
+    sizes: tuple[int, int, int],
+    key: tuple[int, int],
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return lists of rated items, of other ones, and of the head of each user.
+
+    Arguments and results are those of `training_lists`, with a third part of T slots: `sizes`
+    are R, U and T, and `head` holds items that the user has not rated, -1 past the last,
+    ``[Q, M]``. The second part of a list is drawn from what is neither rated nor in the head,
+    the third from the head.
+    """
+    rated, unrated, top = sizes
+    length = rated + unrated + top
+    lists = np.zeros((len(users), length), np.int32)
+    slots = np.full((len(users), rated), -1, np.int64)
+    mask = np.zeros((len(users), length), np.bool_)
+    taken = np.zeros(n_items, np.bool_)
+    places = np.empty(top, np.int64)
+    for row in range(len(users)):
+        user = users[row]
+        start, stop = offsets[user], offsets[user + 1]
+        state = stream(key[0], key[1], user)
+        state = draw_slots(start, stop, state, slots[row])
+        for place in range(min(rated, stop - start)):
+            lists[row, place] = item[slots[row, place]]
+            mask[row, place] = True
+        n_head = 0
+        while n_head < head.shape[1] and head[row, n_head] >= 0:
+            n_head += 1
+        known = np.concatenate((item[start:stop], head[row, :n_head]))
+        past = lists[row, rated : rated + unrated]
+        count, state = draw_others(known, taken, state, past)
+        mask[row, rated : rated + count] = True
+        state = draw_slots(0, n_head, state, places)
+        for place in range(min(top, n_head)):
+            lists[row, rated + unrated + place] = head[row, places[place]]
+            mask[row, rated + unrated + place] = True
+    return lists, slots, mask
+
+
+@compiled
 def evaluation_lists(
     users: NDArray[np.integer],
     offsets: NDArray[np.int64],

@@ -7,7 +7,7 @@ from typing import Any, cast
 from pydantic import ValidationError
 
 from fairtopk.errors import InputError
-from fairtopk.estimators.methods import ADVERSARIAL, METHODS, ROBUST, is_fair
+from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.experiments.config import Config, MethodConfig, check_config
 from fairtopk.experiments.faults import first_fault
 from fairtopk.metrics.inputs import checked_whole
@@ -15,7 +15,7 @@ from fairtopk.rankers.feature_fit import BATCH_SIZE, DROPOUT, FeatureSettings
 from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel
 
 ID_MODELS = ("neumf", "mf")
-NAMES = (*METHODS, *ADVERSARIAL, ROBUST)
+NAMES = (*METHODS, *ADVERSARIAL, ROBUST, DISTILL)
 C_RELATIVE = 0.5  # what MovieLens 1M was best served by; see the study
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 

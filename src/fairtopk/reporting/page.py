@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fairtopk.reporting.curves import Point, View
+from fairtopk.reporting.disagreements import disagreements
 from fairtopk.reporting.frame import rendered
 from fairtopk.reporting.results import Rankings, Run, Sweep
 from fairtopk.reporting.tables import results_tables
@@ -31,6 +32,7 @@ def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -
         has_rankings=bool(rankings),
         logged=_logged(runs),
         alarms=_alarms(runs),
+        warnings=[*_warnings(runs), *disagreements(views)],
         meanings=MEANINGS,
         missing=sweep.missing,
         provenances=_provenances(runs),
@@ -107,6 +109,10 @@ def _alarms(runs: list[Run]) -> list[tuple[str, int, str]]:
         for record in run.log
         for alarm in record.get("alarms", [])
     ]
+
+
+def _warnings(runs: list[Run]) -> list[str]:
+    return [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
 
 
 def _summary(views: list[View], runs: list[Run]) -> str:

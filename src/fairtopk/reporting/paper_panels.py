@@ -124,7 +124,7 @@ def _cut_off(axes: Axes, panel: Panel, drawn: Series) -> None:
     below = [(name, point) for name, point in known if point.mean(ndcg) < floor]
     if not below:
         return
-    highest = max(point.mean(ndcg) for _, point in known)
+    highest = max(_top(point, ndcg) for _, point in known)
     axes.set_ylim(floor, highest + 0.05 * (highest - floor))
     for name, point in below:
         axes.plot(
@@ -137,6 +137,11 @@ def _cut_off(axes: Axes, panel: Panel, drawn: Series) -> None:
         )
 
 
+def _top(point: Point, metric: str) -> float:
+    """Return how high a point reaches, with its bar where it has one."""
+    return point.values[metric].high if has_seeds([point]) else point.mean(metric)
+
+
 def _colour(axes: Axes, name: str) -> Any:
     """Return the colour of what is drawn under a name."""
     handles, labels = axes.get_legend_handles_labels()
@@ -145,8 +150,8 @@ def _colour(axes: Axes, name: str) -> Any:
 
 
 def has_seeds(points: Sequence[Point]) -> bool:
-    """Return whether there are intervals over seeds."""
-    return any(len(point.results) > 1 for point in points)
+    """Return whether there are intervals over seeds for all points, not over users for some."""
+    return all(len(point.results) > 1 for point in points)
 
 
 def metrics_of(panel: Panel) -> tuple[str, str]:

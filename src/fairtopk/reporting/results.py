@@ -21,6 +21,7 @@ class Run:
         spread: Mean standard deviation of the scores of a list, if it is known.
         config: The complete config as text, without where the data is.
         provenance: Versions, data by name and checksum, protocol.
+        warnings: What is to be known of it before it is used, in sentences.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Run:
     spread: float | None = None
     config: str = ""
     provenance: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def penalised(self) -> bool:

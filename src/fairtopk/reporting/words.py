@@ -80,7 +80,8 @@ def lists_words(lists: dict[str, Any]) -> str:
     """Return which lists were ranked, in a few words."""
     protocol = lists.get("protocol")
     kind = KINDS.get(str(protocol), protocol)
-    return f"{lists.get('data')}, {lists.get('part')}, {kind}"
+    some = f" of {lists['users']}" if lists.get("users") else ""
+    return f"{lists.get('data')}, {lists.get('part')}, {kind}{some}"
 
 
 def number(value: float | None) -> str:

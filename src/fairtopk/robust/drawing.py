@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.batches import Batch, ListSampler, ListSizes
+from fairtopk.batches import Batch
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.feature_batches import feature_batch
@@ -15,6 +15,7 @@ from fairtopk.robust.features import by_pieces, features
 from fairtopk.robust.learning import Problem
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.robust.sides import sides_of
+from fairtopk.samplers import ListSampler, ListSizes
 
 ROUND = 2**31  # of the random streams; epochs of training have other numbers
 MOST_NUMBERS = 2**28  # of the X of documents: 1 GB

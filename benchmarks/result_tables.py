@@ -1,0 +1,199 @@
+"""The tables of docs/results/movielens.md and findings.md, from what `results.py` read."""
+
+import math
+import re
+from typing import Any
+
+import polars as pl
+from result_claims import OURS, against_rivals, dominates, gamma, sharpness, verdict
+from result_rows import LABELS
+from result_text import NONE, NOTHING, Read, columns, percent, signed, table
+
+from fairtopk.reporting.figures import slug
+from fairtopk.reporting.paper_chosen import CHANCE
+from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS
+from fairtopk.reporting.paper_views import BASE, PLUS
+
+NOT_CHOSEN = "none"  # weight of what has none
+
+
+def findings(read: Read) -> dict[str, str]:
+    """Return each table of findings.md as Markdown, by the name of its mark."""
+    against = list(against_rivals(read))
+    return {
+        "seeds": seeds(read),
+        "verdict": verdict(against),
+        "dominates": dominates(against),
+        "gamma": gamma(read),
+        "psi": sharpness(read),
+        "flat": _flat(read),
+        "protocols": _protocols(read),
+        "carried": _carried(read),
+        "chance": _chance(read),
+        "rerank": _rerank(read),
+    }
+
+
+def included(read: Read, name: str, title: str) -> str:
+    """Return a table that `fairtopk reproduce` wrote, as Markdown."""
+    path = read.tables / f"{name.format(slug(title))}.md"
+    return path.read_text(encoding="utf-8").strip() if path.exists() else NOTHING
+
+
+def seeds(read: Read) -> str:
+    """Return how many runs and seeds there are of each data set."""
+    lines = []
+    for title in read.titles:
+        of = read.results.filter(pl.col("data") == title)
+        counts = [
+            of.filter(pl.col("method") == name)["seed"].n_unique()
+            for name in ("k-song", "kso-red")
+        ]
+        lines.append([title, f"{of['run'].n_unique():,}", *map(str, counts)])
+    return table(["data", "runs", "seeds of K-SONG", "seeds of KSO-RED"], lines)
+
+
+def _flat(read: Read) -> str:
+    """Return of chosen weights which share of the fall of Eq. 9 is flatter scores."""
+    if read.falls.is_empty():
+        return NOTHING
+    ks, lines = read.falls["k"].unique().sort().to_list(), []
+    kept = _chosen(read, "exposure_gap", "sampled").unique(
+        ["data", "method"], keep="first", maintain_order=True
+    )
+    for row in kept.iter_rows(named=True):
+        of = read.falls.filter(
+            (pl.col("data") == row["data"])
+            & (pl.col("method") == row["method"])
+            & (pl.col("weight") == _weight(row["weight"]))
+            & (pl.col("metric") == "exposure_gap")
+        )
+        if not of.is_empty():
+            cells = [_share(of.filter(pl.col("k") == k)) for k in ks]
+            count = str(of["seed"].n_unique())
+            lines.append([row["data"], row["method"], row["weight"], count, *cells])
+    return table(["data", "method", "weight", "seeds", *(f"K = {k}" for k in ks)], lines)
+
+
+def _share(falls: pl.DataFrame) -> str:
+    """Return the share of the mean fall; in words that the gap does not fall."""
+    before, flat, after = (falls[name].to_list() for name in ("before", "flat", "after"))
+    if None in flat or sum(before) <= sum(after):
+        return "no fall"
+    return f"{100 * (sum(before) - sum(flat)) / (sum(before) - sum(after)):.0f} %"
+
+
+def _protocols(read: Read) -> str:
+    """Return the gap by rank of what was chosen on sampled lists, by both protocols."""
+    if read.chosen.is_empty():
+        return NOTHING
+    lines = []
+    both = read.chosen.filter(
+        (pl.col("chosen_for") == "rank_exposure_gap") & (pl.col("weight") != NOT_CHOSEN)
+    )
+    blind = _signed_of(read.chosen.filter(pl.col("method") == BASE))
+    for (data, method, weight, k), part in both.group_by(
+        ["data", "method", "weight", "k"], maintain_order=True
+    ):
+        if set(part["protocol"]) != set(PROTOCOLS):
+            continue
+        cells = []
+        for protocol in PROTOCOLS:
+            of = part.filter(pl.col("protocol") == protocol)
+            fair = _signed_of(of)[data, protocol, k]
+            moved = f"{signed(blind[data, protocol, k])} to {signed(fair)}"
+            cells += [_told(of, "ndcg"), _told(of, "rank_exposure_gap"), moved]
+        lines.append([str(data), str(method), str(weight), _count(part), str(k), *cells])
+    head = ["data", "method", "weight", "seeds", "K"]
+    for words in PROTOCOLS.values():
+        head += [f"{words}: NDCG", "by rank", "signed"]
+    return table(head, lines)
+
+
+def _carried(read: Read) -> str:
+    """Return how many points that are fairer by rank on sampled lists are less so in full."""
+    keys = ["data", "method", "weight", "k"]
+    sampled, full = (read.rows.filter(pl.col("protocol") == p) for p in PROTOCOLS)
+    blind = full.filter(pl.col("method") == BASE).select(
+        "data", "k", blind=pl.col("rank_exposure_gap_signed").abs()
+    )
+    both = sampled.join(full, on=keys, suffix="_full", maintain_order="left").join(
+        blind, on=["data", "k"], maintain_order="left"
+    )
+    fairer = both.filter(
+        (pl.col("weight") > 0)
+        & (pl.col("rank_exposure_gap_change") < 0)
+        & (pl.col("ndcg_change") >= -LOSS)
+    )
+    lines = []
+    for (data, k), part in fairer.group_by(["data", "k"], maintain_order=True):
+        wider = part.filter(pl.col("rank_exposure_gap_change_full") > 0).height
+        further = part.filter(pl.col("rank_exposure_gap_signed_full").abs() > pl.col("blind"))
+        lines.append([str(data), str(k), str(part.height), str(wider), str(further.height)])
+    head = ["data", "K", "points fairer on sampled lists", "gap wider on the catalogue"]
+    return table([*head, "groups further apart in the mean there"], lines)
+
+
+def _chance(read: Read) -> str:
+    """Return which share of K-SONG's gaps is left when labels are shuffled."""
+    if read.chosen.is_empty():
+        return NOTHING
+    lines = []
+    shuffled = read.chosen.filter(
+        (pl.col("method") == CHANCE) & (pl.col("chosen_for") == "exposure_gap")
+    )
+    for (data, protocol, k), part in shuffled.group_by(
+        ["data", "protocol", "k"], maintain_order=True
+    ):
+        left = []
+        for gap in GAPS:
+            row = part.filter(pl.col("metric") == gap).row(0, named=True)
+            left.append(NONE if row["change"] is None else f"{100 * (1 + row['change']):.0f} %")
+        count = str(part["seeds"].max())
+        lines.append([str(data), PROTOCOLS[str(protocol)], str(k), count, *left])
+    return table(["data", "lists", "K", "seeds", *(f"left, {n}" for n in GAPS.values())], lines)
+
+
+def _rerank(read: Read) -> str:
+    """Return what needs labels when serving beside KSO-RED, at the K that was asked for."""
+    if read.chosen.is_empty():
+        return NOTHING
+    lines = []
+    kept = _chosen(read, "rank_exposure_gap", "sampled").filter(pl.col("k") == 50)
+    for (data, method, weight), part in kept.group_by(
+        ["data", "method", "weight"], maintain_order=True
+    ):
+        name = str(method)
+        labels = PLUS in name or LABELS in name
+        if labels or name == OURS:
+            cells = [_told(part, m) for m in ("ndcg", "exposure_gap", "rank_exposure_gap")]
+            cells.append(signed(_signed_of(part)[data, "sampled", 50]))
+            needs = "yes" if labels else "no"
+            lines.append([str(data), name, needs, str(weight), _count(part), *cells])
+    head = ["data", "method", "labels when serving", "weight", "seeds", *columns("@50")]
+    return table(head, lines)
+
+
+def _chosen(read: Read, gap: str, protocol: str) -> pl.DataFrame:
+    return read.chosen.filter((pl.col("chosen_for") == gap) & (pl.col("protocol") == protocol))
+
+
+def _signed_of(chosen: pl.DataFrame) -> dict[tuple[Any, ...], float]:
+    of = chosen.filter(pl.col("metric") == "rank_exposure_gap_signed")
+    return {(row["data"], row["protocol"], row["k"]): row["mean"] for row in of.to_dicts()}
+
+
+def _told(chosen: pl.DataFrame, metric: str) -> str:
+    """Return how a metric of a chosen point changes."""
+    row = chosen.filter(pl.col("metric") == metric).row(0, named=True)
+    return percent(row["change"], None if row["high"] is None else row["high"] - row["change"])
+
+
+def _count(chosen: pl.DataFrame) -> str:
+    return str(chosen.filter(pl.col("metric") == "ndcg")["seeds"].min())
+
+
+def _weight(label: str) -> float:
+    """Return the number in a label such as ``C = 1e+06``; NaN where there is none."""
+    found = re.search(r"= ([0-9.e+-]+)", label)
+    return float(found[1]) if found else math.nan

@@ -1,0 +1,1 @@
+"""Fair order distilled into a scorer: a re-ranker teaches, with labels, what needs none."""

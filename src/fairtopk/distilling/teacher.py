@@ -1,0 +1,156 @@
+"""What a teacher shows its student of the catalogue: for each user, places and scores.
+
+The teacher's order of all items that a user has not rated in training is made fair at its head,
+and its scores are dealt out anew: the item at place r gets the r-th best. Of each user the head
+is kept, and a sample of the items behind it; no table has a cell for each user and item.
+"""
+
+import copy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fairtopk.distilling.drawing import evenly_spaced
+from fairtopk.distilling.orders import taught_order
+from fairtopk.distilling.settings import DistillSettings
+from fairtopk.lists import Ratings
+from fairtopk.reranking.lists import Candidates
+from fairtopk.scoring import catalogue_scores
+
+BLOCK = 256  # users whose catalogue is scored at once
+
+
+class Catalogue(NamedTuple):
+    """All items and who has rated what of them.
+
+    Attributes:
+        group: Group number of each item, -1 unknown, ``[n_items]``.
+        rated: What each user has rated in training, which is never shown again.
+    """
+
+    group: NDArray[np.int32]
+    rated: Ratings
+
+
+class Lesson(NamedTuple):
+    """What is to be learnt of each user.
+
+    Attributes:
+        head: Items from the first place on, -1 where a user has fewer, ``[U, M]`` int32.
+        head_score: The scores that are their due, ``[U, M]`` float32.
+        tail: Some of the items behind the head, -1 where there are fewer, ``[U, T]`` int32.
+        tail_score: The scores that are their due, ``[U, T]`` float32.
+        n_behind: How many items there are behind the head, ``[U]``.
+        changed: Whether any list has an order that is not the teacher's own.
+    """
+
+    head: NDArray[np.int32]
+    head_score: NDArray[np.float32]
+    tail: NDArray[np.int32]
+    tail_score: NDArray[np.float32]
+    n_behind: NDArray[np.int64]
+    changed: bool
+
+
+def frozen_copy(scorer: nn.Module) -> nn.Module:
+    """Return a copy of a scorer that is not trained; what is no weight is shared with it."""
+    shared = {id(buffer): buffer for buffer in scorer.buffers()}
+    return copy.deepcopy(scorer, shared).requires_grad_(False)
+
+
+def lesson_of(
+    teacher: nn.Module,
+    catalogue: Catalogue,
+    settings: DistillSettings,
+    *,
+    strength: float,
+    seed: int,
+) -> Lesson:
+    """Return what `teacher` has to say of every user, fair by `strength` from 0 to 1."""
+    n_users, rng = len(catalogue.rated.offsets) - 1, np.random.default_rng(seed)
+    blocks = []
+    for start in range(0, n_users, BLOCK):
+        users = np.arange(start, min(start + BLOCK, n_users))
+        scores = _scores_of_new(teacher, catalogue, users)
+        blocks.append(_lesson(scores, catalogue.group, settings, users, strength, rng))
+    *columns, changed = zip(*blocks, strict=True)
+    head, head_score, tail, tail_score, n_behind = map(np.concatenate, columns)
+    return Lesson(head, head_score, tail, tail_score, n_behind, any(changed))
+
+
+def _scores_of_new(
+    teacher: nn.Module, catalogue: Catalogue, users: NDArray[np.int64]
+) -> Tensor:
+    """Return the scores of all items, -inf where a user has rated them, ``[Q, n_items]``."""
+    offsets, item = catalogue.rated.offsets, catalogue.rated.item
+    scores = torch.from_numpy(catalogue_scores(teacher, users, len(catalogue.group)))
+    row = np.repeat(np.arange(len(users)), np.diff(offsets)[users])
+    scores[row, item[offsets[users[0]] : offsets[users[-1] + 1]]] = -torch.inf
+    return scores
+
+
+def _lesson(
+    scores: Tensor,
+    group: NDArray[np.int32],
+    settings: DistillSettings,
+    users: NDArray[np.int64],
+    strength: float,
+    rng: np.random.Generator,
+) -> Lesson:
+    own = scores.topk(min(settings.head, scores.shape[1]))
+    there = own.values.isfinite()
+    lists, item = _candidates(scores, group, settings)
+    candidates = Candidates(*lists, query=torch.from_numpy(users))
+    shares = np.bincount(group[group >= 0]) / len(group)
+    slot = taught_order(
+        candidates,
+        settings.reranker,
+        k=settings.head,
+        strength=strength,
+        targets=dict(enumerate(shares.tolist())),
+    )
+    head = item.gather(-1, slot[:, : there.shape[1]]).masked_fill(~there, -1)
+    behind = scores.isfinite()
+    behind[there.nonzero()[:, 0], head[there]] = False
+    n_behind, tail = behind.sum(-1), _some_of(behind, settings.tail, rng)
+    # Behind the head an item keeps its score, unless it had to leave the head.
+    lowest = own.values.masked_fill(~there, torch.inf).amin(-1, keepdim=True)
+    tail_score = scores.gather(-1, tail.clamp(min=0)).minimum(lowest)
+    return Lesson(
+        head.int().numpy(),
+        own.values.masked_fill(~there, 0).float().numpy(),
+        tail.int().numpy(),
+        tail_score.masked_fill(tail < 0, 0).float().numpy(),
+        n_behind.numpy(),
+        changed=bool((head != own.indices)[there].any()),
+    )
+
+
+def _candidates(
+    scores: Tensor, group: NDArray[np.int32], settings: DistillSettings
+) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Return scores, mask, group and relevance of what may be in the head, and the items.
+
+    A program ranks the head that there is. Of the other re-rankers none takes more than the
+    first items of each group, as many as the head has.
+    """
+    label = torch.from_numpy(group)
+    columns = [torch.arange(len(group))]
+    if settings.reranker != "exposure-lp":
+        columns = [torch.from_numpy(np.flatnonzero(group == one)) for one in np.unique(group)]
+    tops = [scores[:, one].topk(min(settings.head, len(one))) for one in columns]
+    value = torch.cat([top.values for top in tops], dim=-1)
+    item = torch.cat([one[top.indices] for one, top in zip(columns, tops, strict=True)], -1)
+    mask = value.isfinite()
+    known = label[item].to(torch.int16).masked_fill(~mask, -1)
+    return (value, mask, known, value), item
+
+
+def _some_of(items: Tensor, n: int, rng: np.random.Generator) -> Tensor:
+    """Return the columns of `n` that are True in each row, -1 where there are fewer."""
+    place = torch.from_numpy(evenly_spaced(items.sum(-1).numpy(), n, rng))
+    column = torch.searchsorted(items.cumsum(-1), place + 1)
+    return column.masked_fill(place < 0, -1)
