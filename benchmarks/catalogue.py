@@ -22,7 +22,9 @@ import polars as pl
 from catalogue_page import KEPT, tables
 from document_page import written
 
+from fairtopk.data.files import write_text
 from fairtopk.experiments.grid import Afterwards, Cell, cells_of
+from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.paper_data import find_data
 from fairtopk.experiments.sweep import Event, run_sweep
 
@@ -35,7 +37,12 @@ BLIND = {"name": "k-song", "k": 50}
 METHODS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {  # by name: method, training lists
     "fair-distill": ({"name": "fair-distill", "k": 50, "c": [0.5, 1.0]}, {}),
     "kso-red on the catalogue": (
-        {"name": "kso-red", "preset": "catalogue", "k": 50, "c_relative": [1.0, 3.0, 10.0]},
+        {
+            "name": "kso-red",
+            "preset": "catalogue",
+            "k": 50,
+            "c_relative": [1.0, 3.0, 5.0, 10.0],
+        },
         {"lists": TOP},
     ),
     "kso-red on samples": ({"name": "kso-red", "k": 50, "c_relative": [0.5]}, {}),
@@ -93,7 +100,7 @@ def rows_of(name: str, cell: Cell, out: Path) -> Iterator[dict[str, Any]]:
     folder, method = out / cell.name, cell.config.method
     result = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
     weight = method.c if method.c is not None else method.c_relative
-    about = {"method": name, "weight": weight, **_validation(folder, result)}
+    about = {"method": name, "weight": weight, **_validation(folder)}
     yield from _at_each_k(about, result)
     for path in folder.glob(f"rerank-{RERANKER}*.json"):
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -106,17 +113,18 @@ def _at_each_k(about: dict[str, Any], result: dict[str, Any]) -> Iterator[dict[s
         yield {**about, "k": k, **values}
 
 
-def _validation(folder: Path, result: dict[str, Any]) -> dict[str, float]:
-    """Return what the chosen epoch reached on validation ratings, by the log."""
-    lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    records = [record for record in map(json.loads, lines) if "valid" in record]
-    phase = records[-1]["phase"]
-    chosen = next(
-        one
-        for one in records
-        if one["phase"] == phase and one["epoch"] == result["chosen_epoch"]
-    )
-    return {f"valid_{one}": chosen[f"valid_{one}@50"] for one in KEPT}
+def _validation(folder: Path) -> dict[str, float]:
+    """Return what a run reached on the validation ratings of all users.
+
+    By those of some of them its epoch was chosen, so that the log flatters it.
+    """
+    kept = folder / "validation.json"
+    if not kept.exists():
+        result = evaluate_run(folder, {}, part="validation").result
+        found = {one: result["metrics"][f"{one}@50"]["mean"] for one in KEPT}
+        write_text(kept, json.dumps(found))
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    return {f"valid_{one}": value for one, value in found.items()}
 
 
 def _tell(event: Event) -> None:

@@ -5,14 +5,13 @@ import polars as pl
 BLIND, KS = "colour-blind", (50, 100, 200)
 KEPT = ("ndcg", "rank_exposure_gap")  # by which a parameter is chosen on validation
 LEAST = 0.99  # of colour-blind's NDCG on validation
-SAMPLED = "kso-red on samples"  # which is chosen on samples, not on the catalogue
 
 
 def tables(found: pl.DataFrame) -> dict[str, str]:
     """Return the tables by name: what was chosen, and every parameter."""
     return {
-        "chosen": _table(found.join(choice(found), on=KEYS, nulls_equal=True), weights=True),
-        "every": _table(found, weights=True),
+        "chosen": _table(found.join(choice(found), on=KEYS, nulls_equal=True)),
+        "every": _table(found),
     }
 
 
@@ -44,7 +43,7 @@ def choice(found: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _table(found: pl.DataFrame, *, weights: bool) -> str:
+def _table(found: pl.DataFrame) -> str:
     """Return losses of NDCG and cuts of gaps against colour-blind, seed by seed."""
     head = ["grouping", "method", "parameter", "seeds", "NDCG@K", "NDCG lost, %",
             "gap by rank cut, %", "signed gap by rank, 1e-3", "Eq. 9 cut, %"]  # fmt: skip
