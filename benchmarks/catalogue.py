@@ -59,17 +59,20 @@ def main() -> None:
     parser.add_argument("--page", type=Path)
     asked = parser.parse_args()
     found = {one.title.split(", ")[-1]: one for one in find_data(asked.data, quick=False)[1:4]}
-    rows: list[dict[str, Any]] = []
-    for seed in range(asked.seeds):
-        for grouping in asked.groups:
-            cells = cells_of_one(found[grouping].data, seed)
-            run_sweep(list(cells.values()), asked.out, watch=_tell)
-            rows += [
-                {"grouping": grouping, "seed": seed, **row}
-                for name, cell in cells.items()
-                for row in rows_of(name.partition(":")[0], cell, asked.out)
-            ]
-    table = pl.DataFrame(rows)
+    cells = {
+        (grouping, seed, name): cell
+        for seed in range(asked.seeds)
+        for grouping in asked.groups
+        for name, cell in cells_of_one(found[grouping].data, seed).items()
+    }
+    run_sweep(list(cells.values()), asked.out, watch=_tell)
+    table = pl.DataFrame(
+        [
+            {"grouping": grouping, "seed": seed, **row}
+            for (grouping, seed, name), cell in cells.items()
+            for row in rows_of(name.partition(":")[0], cell, asked.out)
+        ]
+    ).sort("grouping", maintain_order=True)
     shown = tables(table)
     if asked.page is None:
         print("\n\n".join(shown.values()))

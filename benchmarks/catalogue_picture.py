@@ -4,7 +4,7 @@ Usage: python benchmarks/catalogue_picture.py [--rows docs/results/catalogue.csv
        [--out docs/images/catalogue.png] [--grouping horror]
 
 Rows are those of `catalogue.py`; of each method the parameter that was chosen on validation.
-Both halves are of the whole catalogue at K = 50: bars are means over seeds, dots are seeds.
+Both halves are of the whole catalogue at K = 50: bars are means over seeds, strokes are seeds.
 """
 
 import argparse

@@ -11,6 +11,9 @@ the steps of an epoch: 24, which are all taken, and 541, of which `--steps` are.
 epoch rows miss in proportion fewer steps, so that this is no less than a whole one would give.
 Validation is not in it.
 
+An epoch of `fair-distill` is one of its student; its lesson, all lists of the teacher, is made
+once before them, and its teacher is trained as `k-song` is.
+
 Robust has rounds after the epochs of its scorer; a fit is 20 epochs of warm-up, 60 of K-SONG,
 three rounds and the ranking of each user's validation list after each, put together from the
 median epochs, the first round and about 1,000 lists; a run before it has compiled.
@@ -31,9 +34,11 @@ import torch
 import fairtopk as ft
 from fairtopk.batches import Batch
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
-from fairtopk.estimators.methods import ADVERSARIAL, METHODS
-from fairtopk.experiments.build import build_phases, build_scorer
+from fairtopk.distilling.samplers import DistillSampler
+from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS
+from fairtopk.experiments.build import build_scorer
 from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.phases import build_phases
 from fairtopk.experiments.run import build_trainer
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer
@@ -58,7 +63,7 @@ class Trained(NamedTuple):
 
 
 TRAINED = {
-    **{name: Trained(name) for name in (*METHODS, *ADVERSARIAL)},
+    **{name: Trained(name) for name in (*METHODS, *ADVERSARIAL, DISTILL)},
     **{f"{name}-mf": Trained(name, "mf") for name in ADVERSARIAL},
     # Without its adversary DPR-REO is the same.
     "dpr-rsp-c0": Trained("dpr-rsp", c=0.0),
@@ -131,6 +136,9 @@ def epoch(lists: Lists, one: Trained, most: int) -> Figures:
         if isinstance(phase.optimizer, LazyOptimizer):
             phase.optimizer.settle()
 
+    figures = {}
+    if isinstance(phase.sampler, DistillSampler):
+        figures["lesson_s"] = seconds(lambda: phase.sampler.lesson)  # type: ignore[attr-defined]
     for batch in islice(phase.sampler.epoch(0, batch_size=BATCH), WARM):
         take(batch)
     settle()
@@ -138,7 +146,7 @@ def epoch(lists: Lists, one: Trained, most: int) -> Figures:
     batches = phase.sampler.epoch(1, batch_size=BATCH)
     taken = [seconds(lambda: take(next(batches))) for _ in range(min(most, steps))]
     step = float(np.median(taken))
-    return {
+    return figures | {
         "step_ms": 1e3 * step,
         "epoch_s": steps * (step + seconds(settle) / len(taken)),
     }

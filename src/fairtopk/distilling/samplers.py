@@ -111,7 +111,9 @@ class DistillSampler:
         batch = _apart(users, item, there=counts > 0)
         if self.beside is not None:
             batch = _joined(self.beside.draw(users, epoch=epoch), batch)
-        return _taught(batch, torch.from_numpy(due), torch.from_numpy(counts).float())
+        return _taught(
+            batch, torch.from_numpy(due), torch.from_numpy(counts.astype(np.float32))
+        )
 
 
 class DocumentDistillSampler:
@@ -188,18 +190,19 @@ def _apart(
 ) -> Batch:
     """Return slots that are in no list, and speak for no group."""
     shape, n_users = item.shape, len(users)
-    return Batch(
-        query=torch.from_numpy(users),
-        item=torch.from_numpy(np.where(there, item, 0).astype(np.int32)),
-        relevance=torch.zeros(shape),
-        group=torch.full(shape, -1, dtype=torch.int32),
-        mask=torch.zeros(shape, dtype=torch.bool),
-        pair=torch.zeros((n_users, 0), dtype=torch.int64),
-        weight=torch.from_numpy(there).float(),
-        length=torch.zeros(n_users, dtype=torch.int64),
-        n_relevant=torch.zeros(n_users, dtype=torch.int64),
-        ideal_dcg=torch.zeros(n_users),
-    )
+    arrays = {
+        "query": users,
+        "item": np.where(there, item, 0).astype(np.int32),
+        "relevance": np.zeros(shape, np.float32),
+        "group": np.full(shape, -1, np.int32),
+        "mask": np.zeros(shape, np.bool_),
+        "pair": np.zeros((n_users, 0), np.int64),
+        "weight": there.astype(np.float32),
+        "length": np.zeros(n_users, np.int64),
+        "n_relevant": np.zeros(n_users, np.int64),
+        "ideal_dcg": np.zeros(n_users, np.float32),
+    }
+    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
 def _joined(lists: Batch, apart: Batch) -> Batch:
