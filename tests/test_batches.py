@@ -204,3 +204,10 @@ def test_shares_of_a_list_sum_to_one_and_are_those_of_the_batch_at_hand() -> Non
     torch.testing.assert_close(batch.share, expected)
     heavier = batch._replace(weight=torch.tensor([[2.0, 1, 1, 0], [1, 3, 0, 0]]))
     assert heavier.share.tolist() == [[0.5, 0.25, 0.25, 0], [0.25, 0.75, 0, 0]]
+
+
+def test_of_lists_that_stand_for_themselves_nothing_was_rated_before() -> None:
+    relevance, group = torch.tensor([[0.0, 2.0, 0.0]]), torch.tensor([[0, 1, 0]])
+    batch = list_batch(torch.tensor([0]), relevance, group, torch.ones(1, 3, dtype=torch.bool))
+    for ours, theirs in zip(batch.unrated, batch, strict=True):
+        assert torch.equal(ours, theirs)

@@ -1,5 +1,6 @@
 """The loop with lazy optimizers against the loop with dense ones."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -179,3 +180,26 @@ def test_rows_of_users_are_left_for_later(lists: Lists) -> None:
     scorer: Any = trainer.scorer
     last = optimizer.state[scorer.product_user.weight]["last"]
     assert last.bincount().tolist() == [lists.data.n_users - 120, 40, 40, 40]
+
+
+def test_a_phase_begins_at_the_epoch_chosen_in_the_one_before(lists: Lists) -> None:
+    trainer = trainer_of(lists, LazyAdam, lazy=False)
+    started: list[dict[str, Tensor]] = []
+    ended: list[dict[str, Tensor]] = []
+
+    def weights() -> dict[str, Tensor]:
+        return {name: one.clone() for name, one in trainer.scorer.state_dict().items()}
+
+    tuning = replace(trainer.phases[1], prefers=lambda history, chosen: chosen is None)
+    last = replace(
+        trainer.phases[1], name="last", epochs=1, before=lambda: started.append(weights())
+    )
+    trainer.phases = [trainer.phases[0], tuning, last]
+    for record in trainer.run():
+        if record is not None and record["phase"] == "fine-tuning":
+            ended.append(weights())
+    assert [
+        name for name in started[0] if not torch.equal(started[0][name], ended[0][name])
+    ] == []
+    assert any(not torch.equal(ended[0][name], ended[1][name]) for name in ended[0])
+    assert trainer.progress.chosen == 3

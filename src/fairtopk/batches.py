@@ -86,7 +86,7 @@ class Batch(Columns):
         """
         rows = self.pair.shape[1]
         rated = torch.zeros_like(self.mask)
-        rated[:, :rows] = self.mask[:, :rows]
+        rated[:, :rows] = self.pair >= 0
         left_out = (self.counted * rated).sum(-1)
         return self._replace(
             group=self.group.masked_fill(rated, -1),

@@ -81,7 +81,7 @@ class Trainer:
         watch: Returns the alarms that the last record of a history raises.
         seed: Of everything random.
         batch_size: Lists per step.
-        validate_every: Epochs between validations.
+        validate_every: Epochs between validations; the last of a phase has one too.
         patience: Validations without a new choice after which a phase ends early.
     """
 
@@ -114,14 +114,25 @@ class Trainer:
             phase = self.phases[progress.phase]
             if progress.epoch == 0 and progress.step == 0:
                 phase.before()
-            while progress.epoch < phase.epochs and not self._out_of_patience():
+            while not self.phase_is_over():
                 yield from self._steps(phase)
                 yield self._end_epoch(phase)
-            if phase is not self.phases[-1] and progress.chosen is not None:
+            goes_on = any(one.epochs for one in self.phases[progress.phase + 1 :])
+            if goes_on and progress.chosen is not None:
                 self.scorer.load_state_dict(self.chosen)
                 progress.chosen, self.chosen = None, {}
             progress.phase += 1
             progress.epoch = progress.step = 0
+
+    def phase_is_over(self) -> bool:
+        """Return whether the present phase has no more epochs, or is out of patience."""
+        progress = self.progress
+        if progress.epoch >= self._phase().epochs:
+            return True
+        if self.patience is None or progress.chosen is None:
+            return False
+        later = progress.history[progress.chosen + 1 :]
+        return sum("valid" in record for record in later) >= self.patience
 
     def total_steps(self) -> int:
         """Return how many steps all phases have."""
@@ -163,12 +174,14 @@ class Trainer:
             phase.optimizer.settle()
         if not all(bool(weight.isfinite().all()) for weight in self.scorer.parameters()):
             raise self._blow_up("a weight")
-        if phase.prefers and (progress.epoch + 1) % self.validate_every == 0:
+        number = progress.epoch + 1
+        due = number % self.validate_every == 0 or number == phase.epochs
+        if phase.prefers and due:
             try:
                 record |= self.validate()
             except InputError as error:
                 raise TrainingError(
-                    f"validation after epoch {progress.epoch + 1} of {phase.name}: {error}"
+                    f"validation after epoch {number} of {phase.name}: {error}"
                 ) from error
         progress.history.append(record)
         if found := self.watch(progress.history):
@@ -190,13 +203,6 @@ class Trainer:
             f"step {progress.step + 1}; lower the learning rate or the weight of the penalty "
             f"(the last good checkpoint is kept)"
         )
-
-    def _out_of_patience(self) -> bool:
-        progress = self.progress
-        if self.patience is None or progress.chosen is None:
-            return False
-        later = progress.history[progress.chosen + 1 :]
-        return sum("valid" in record for record in later) >= self.patience
 
     def model(self) -> dict[str, Tensor]:
         """Return the weights of the chosen epoch, or of the last step while there is none."""

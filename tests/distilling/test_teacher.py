@@ -8,8 +8,9 @@ from torch import Tensor, nn
 import fairtopk as ft
 from fairtopk.batches import Batch
 from fairtopk.distilling.settings import DistillSettings
-from fairtopk.distilling.teacher import Catalogue, Lesson, lesson_of
-from fairtopk.lists import Lists, Ratings
+from fairtopk.distilling.teacher import Catalogue, Lesson, frozen_copy, lesson_of
+from fairtopk.lists import Ratings
+from fairtopk.scorers.features import OfTable, feature_scorer
 
 N_USERS, N_ITEMS = 40, 60
 NO_RATINGS = Ratings(
@@ -38,10 +39,6 @@ def groups(n_groups: int = 2, *, unknown: int = 0) -> np.ndarray:
     return group
 
 
-def rated(lists: Lists) -> Ratings:
-    return lists.train
-
-
 def some_ratings() -> Ratings:
     rng = np.random.default_rng(3)
     items = [
@@ -52,9 +49,11 @@ def some_ratings() -> Ratings:
     return Ratings(offsets, item, np.ones(len(item), np.float32))
 
 
-def lesson(catalogue: Catalogue, *, strength: float = 1.0, **settings: object) -> Lesson:
+def lesson(
+    catalogue: Catalogue, *, strength: float = 1.0, seed: int = 0, **settings: object
+) -> Lesson:
     told = DistillSettings.model_validate({"head": 25, "tail": 10} | settings)
-    return lesson_of(teacher(), catalogue, told, strength=strength, seed=0)
+    return lesson_of(teacher(), catalogue, told, strength=strength, seed=seed)
 
 
 @pytest.mark.parametrize(("n_groups", "unknown"), [(2, 0), (3, 0), (3, 9)])
@@ -122,3 +121,22 @@ def test_a_program_ranks_the_head_that_there_is() -> None:
     own = teacher().scores.topk(25).indices.sort().values
     np.testing.assert_array_equal(np.sort(found.head), own)
     assert found.changed
+
+
+def test_rankings_that_are_drawn_hang_on_the_seed() -> None:
+    catalogue = Catalogue(groups(), NO_RATINGS)
+    heads = [lesson(catalogue, seed=seed, reranker="exposure-lp").head for seed in (1, 1, 2)]
+    np.testing.assert_array_equal(heads[0], heads[1])
+    assert (heads[0] != heads[2]).any()
+
+
+def test_a_copy_shares_the_documents_and_nothing_that_is_saved() -> None:
+    values = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    scorer = OfTable(feature_scorer("mlp", 3, hidden=(4,), dropout=0.0, seed=0), values)
+    copied = frozen_copy(scorer)
+    assert copied.values is values
+    state = copied.state_dict()
+    for name, kept in scorer.state_dict().items():
+        assert torch.equal(state[name], kept)
+        assert state[name].data_ptr() != kept.data_ptr()
+    assert not any(weight.requires_grad for weight in copied.parameters())

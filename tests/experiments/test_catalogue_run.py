@@ -2,7 +2,7 @@
 
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -68,6 +68,23 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_to_the_same_bits(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+def test_the_head_is_looked_up_before_each_epoch(lists: Lists, tmp_path: Path) -> None:
+    heads: dict[int, list[torch.Tensor]] = {0: [], 1: []}
+
+    def watch(trainer: AnyTrainer, record: dict[str, Any] | None) -> None:
+        if trainer.progress.phase == 2 and record is None:
+            sampler = cast(ListSampler, trainer.phases[2].sampler)  # type: ignore[union-attr]
+            heads[trainer.progress.epoch].append(sampler.state_dict()["head"].clone())
+
+    result = train_run(config(), tmp_path / "run", lists=lists, report=watch)
+    assert result["chosen_epoch"] == 2  # the last
+    first, second = heads[0], heads[1]
+    assert len(first) > 1
+    assert all(torch.equal(one, first[0]) for one in first)
+    assert all(torch.equal(one, second[0]) for one in second)
+    assert not torch.equal(first[0], second[0])
+
+
 def test_a_method_goes_on_with_the_catalogue_where_k_song_has_led(lists: Lists) -> None:
     settings = config()
     found = phases.build_phases(settings, build.build_model(settings, lists), lists)
@@ -125,3 +142,16 @@ def test_settings_that_do_not_go_together_are_refused(
 ) -> None:
     with pytest.raises(ft.InputError, match=words):
         config(sizes, **method)
+
+
+@pytest.mark.parametrize(
+    ("table", "values", "words"),
+    [
+        ("training", {"lists": {"top": 5}}, "whole lists; leave out training.lists.top"),
+        ("method", METHOD, "no items that were rated before; set method.penalty_of to list"),
+    ],
+)
+def test_documents_have_no_catalogue(table: str, values: dict[str, Any], words: str) -> None:
+    method = {"name": "kso-red", "c_relative": 1.0}
+    with pytest.raises(ft.InputError, match=words):
+        check_config({"data": {"source": "letor"}, "method": method, table: values}, "test")

@@ -18,6 +18,7 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import evaluate_full
 from fairtopk.experiments import build
 from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.model_card import Card, model_card
 from fairtopk.experiments.run import build_trainer, train_run
 from fairtopk.experiments.stages import shared_stages
 from fairtopk.lists import Lists
@@ -258,6 +259,64 @@ def test_documents_are_taught_in_whole_lists(tmp_path: Path, model: str) -> None
             ).nanmean()
         )
     assert found[1.0] < found[0.0]
+
+
+def document_config(file: Path, model: str = "mlp", **distill: Any) -> Config:
+    """A run of 6, 9 and 9 steps."""
+    told = {"epochs": 3, **distill}
+    values = {
+        "data": {
+            "source": "csv", "path": str(file), "groups": {"column": "group"},
+            "options": {"query": "query", "relevance": "grade"},
+        },
+        "model": {"name": model, "hidden": [8]},
+        "method": {"name": "fair-distill", "k": 5, "distill": told},
+        "training": {"warmup_epochs": 2, "epochs": 3, "batch_size": 10, "save_minutes": 1e-6},
+        "evaluation": {"k": [5]},
+    }  # fmt: skip
+    return check_config(values, "test")
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("data") / "documents.csv"
+    x, y, qid, groups = ft.make_documents(50, 12)
+    columns = {f"f{number}": x[:, number] for number in range(x.shape[1])}
+    pl.DataFrame({**columns, "grade": y, "query": qid, "group": groups}).write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("model", "distill"),
+    [("linear", {}), ("mlp", {"mu": 0.5}), ("attention", {"loss": "listwise"})],
+)
+def test_a_run_of_documents_stopped_at_any_step_goes_on_to_the_same_bits(
+    documents: Path, tmp_path: Path, model: str, distill: dict[str, Any]
+) -> None:
+    settings = document_config(documents, model, **distill)
+    train_run(settings, tmp_path / "whole")
+    stops = [4, 15, 17, 21]  # the last three as the teacher is ready, and in the lesson
+
+    def stop(trainer: Any, record: dict[str, Any] | None) -> None:
+        if stops and trainer.progress.total == stops[0]:
+            stops.pop(0)
+            signal.raise_signal(signal.SIGINT)
+
+    resume = False
+    while stops:
+        with pytest.raises(KeyboardInterrupt):
+            train_run(settings, tmp_path / "parts", report=stop, resume=resume)
+        resume = True
+    train_run(settings, tmp_path / "parts", resume=True)
+    for name in ("model", "state"):
+        assert same(weights(tmp_path / "parts", name), weights(tmp_path / "whole", name))
+
+
+def test_the_card_of_a_model_tells_its_strength(documents: Path) -> None:
+    settings = document_config(documents)
+    lists = build.build_any_lists(settings.data, seed=0)
+    told = model_card(Card("m", settings, lists, None, off=0.0))
+    assert "- method: fair-distill, strength = 1 (from 0, the teacher's own order" in told
 
 
 def test_its_strength_is_c_from_0_to_1() -> None:

@@ -45,3 +45,15 @@ def test_listnet_is_eq_4_and_its_gradient_the_derivative(seed: int, n: int) -> N
     torch.testing.assert_close(loss[0], plain.detach(), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(grad[0, :n], leaf.grad, rtol=1e-10, atol=1e-12)
     assert (grad[0, n:] == 0).all()
+
+
+def test_in_listnet_a_slot_that_stands_for_two_items_is_two_slots() -> None:
+    scores = torch.tensor([[0.3, -1.0, 0.7, 0.7]], dtype=torch.float64)
+    grades = torch.tensor([[2.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
+    mask, ones = torch.ones(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.float64)
+    loss, grad = listnet_loss(scores, grades, mask, ones)
+    weight = torch.tensor([[1.0, 1.0, 2.0]], dtype=torch.float64)
+    ours, ours_grad = listnet_loss(scores[:, :3], grades[:, :3], mask[:, :3], weight)
+    torch.testing.assert_close(ours, loss)
+    torch.testing.assert_close(ours_grad[0, 2], grad[0, 2:].sum())
+    torch.testing.assert_close(ours_grad[:, :2], grad[:, :2])

@@ -62,5 +62,6 @@ def listwise(scores: Tensor, due: Tensor, counts: Tensor) -> Estimate:
     log_h = (scores + log_counts).log_softmax(-1)
     log_t = (due + log_counts).log_softmax(-1)
     target = log_t.exp()
-    off = torch.where(counts > 0, target * (log_t - log_h), 0)
-    return Estimate(off.sum() / len(scores), (log_h.exp() - target) / len(scores))
+    value = torch.where(counts > 0, target * (log_t - log_h), 0).sum()
+    grad = torch.where(counts > 0, log_h.exp() - target, 0)
+    return Estimate(value / len(scores), grad / len(scores))

@@ -17,8 +17,8 @@ def taught_order(
     *,
     k: int,
     strength: float,
+    seed: int,
     targets: dict[int, float] | None = None,
-    seed: int = 0,
 ) -> Tensor:
     """Return the slots of each list in the order that is taught, padding last, ``[Q, L]``.
 
@@ -30,8 +30,8 @@ def taught_order(
         reranker: Puts their top `k` in a fair order.
         k: Length of that top.
         strength: From 0, the teacher's own order, to 1, the fair one.
-        targets: The share of each group; None is its share of the list.
         seed: Of rankings that are drawn.
+        targets: The share of each group; None is its share of the list.
     """
     if reranker == "exposure-lp":
         fair = exposure_lp(lists, k, ExposureProgram(seed=seed)).slot

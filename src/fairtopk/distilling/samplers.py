@@ -19,12 +19,14 @@ from fairtopk.distilling.orders import taught_order
 from fairtopk.distilling.settings import DistillSettings
 from fairtopk.distilling.teacher import Catalogue, Lesson, lesson_of
 from fairtopk.feature_batches import FeatureSampler, feature_batches
+from fairtopk.functional.ranking import rank
 from fairtopk.lists import Lists
 from fairtopk.reranking.lists import Candidates, dealt
 from fairtopk.samplers import ListSampler
 from fairtopk.scoring import score
 
 SLOTS = 2**18  # of lists of documents that are taught at once
+TINY = np.finfo(np.float64).tiny
 
 
 class TaughtBatch(Batch):
@@ -103,7 +105,8 @@ class DistillSampler:
         rest = counted_behind(n_head, n_head + lesson.n_behind[users], settings.reach)
         each = counted(np.maximum(place, 0.0), settings.reach)
         counts = np.hstack([each * _each(n_head, place), _each(rest, behind)])
-        counts /= (self._head_counts[n_head] + rest)[:, None]
+        # Who has rated all items has none to learn of.
+        counts /= np.maximum(self._head_counts[n_head] + rest, TINY)[:, None]
         item = np.hstack([_at(lesson.head[users], place), _at(lesson.tail[users], behind)])
         due = np.hstack(
             [_at(lesson.head_score[users], place), _at(lesson.tail_score[users], behind)]
@@ -148,12 +151,13 @@ class DocumentDistillSampler:
             group = batch.group.to(torch.int16)
             lists = Candidates(scores, batch.mask, group, scores, batch.query)
             k = min(settings.head, scores.shape[1])
-            slot = taught_order(lists, settings.reranker, k=k, strength=self.strength)
-            rank, dealt_out = dealt(lists, slot)
-            own = dealt(lists, taught_order(lists, settings.reranker, k=k, strength=0))[0]
+            slot = taught_order(
+                lists, settings.reranker, k=k, strength=self.strength, seed=self.sampler.seed
+            )
+            place_to, due_to = dealt(lists, slot)
             rows = batch.item[batch.mask].long()
-            due[rows], place[rows] = dealt_out[batch.mask], rank[batch.mask] - 1.0
-            changed |= bool((rank != own)[batch.mask].any())
+            due[rows], place[rows] = due_to[batch.mask], place_to[batch.mask] - 1.0
+            changed |= bool((place_to != rank(scores, batch.mask))[batch.mask].any())
         return due, place, changed
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:

@@ -56,8 +56,9 @@ class Lesson(NamedTuple):
 
 
 def frozen_copy(scorer: nn.Module) -> nn.Module:
-    """Return a copy of a scorer that is not trained; what is no weight is shared with it."""
-    shared = {id(buffer): buffer for buffer in scorer.buffers()}
+    """Return a copy of a scorer that is not trained; what its state leaves out is shared."""
+    state = {id(kept) for kept in scorer.state_dict(keep_vars=True).values()}
+    shared = {id(buffer): buffer for buffer in scorer.buffers() if id(buffer) not in state}
     return copy.deepcopy(scorer, shared).requires_grad_(False)
 
 
@@ -71,11 +72,21 @@ def lesson_of(
 ) -> Lesson:
     """Return what `teacher` has to say of every user, fair by `strength` from 0 to 1."""
     n_users, rng = len(catalogue.rated.offsets) - 1, np.random.default_rng(seed)
+    shares = np.bincount(catalogue.group[catalogue.group >= 0]) / len(catalogue.group)
     blocks = []
     for start in range(0, n_users, BLOCK):
         users = np.arange(start, min(start + BLOCK, n_users))
         scores = _scores_of_new(teacher, catalogue, users)
-        blocks.append(_lesson(scores, catalogue.group, settings, users, strength, rng))
+        candidates, item = _candidates(scores, catalogue.group, settings, users)
+        slot = taught_order(
+            candidates,
+            settings.reranker,
+            k=settings.head,
+            strength=strength,
+            seed=seed,
+            targets=dict(enumerate(shares.tolist())),
+        )
+        blocks.append(_lesson(scores, item.gather(-1, slot), settings, rng))
     *columns, changed = zip(*blocks, strict=True)
     head, head_score, tail, tail_score, n_behind = map(np.concatenate, columns)
     return Lesson(head, head_score, tail, tail_score, n_behind, any(changed))
@@ -93,26 +104,12 @@ def _scores_of_new(
 
 
 def _lesson(
-    scores: Tensor,
-    group: NDArray[np.int32],
-    settings: DistillSettings,
-    users: NDArray[np.int64],
-    strength: float,
-    rng: np.random.Generator,
+    scores: Tensor, taught: Tensor, settings: DistillSettings, rng: np.random.Generator
 ) -> Lesson:
+    """Return what is kept of some users' scores and of the items in the order taught."""
     own = scores.topk(min(settings.head, scores.shape[1]))
     there = own.values.isfinite()
-    lists, item = _candidates(scores, group, settings)
-    candidates = Candidates(*lists, query=torch.from_numpy(users))
-    shares = np.bincount(group[group >= 0]) / len(group)
-    slot = taught_order(
-        candidates,
-        settings.reranker,
-        k=settings.head,
-        strength=strength,
-        targets=dict(enumerate(shares.tolist())),
-    )
-    head = item.gather(-1, slot[:, : there.shape[1]]).masked_fill(~there, -1)
+    head = taught[:, : there.shape[1]].masked_fill(~there, -1)
     behind = scores.isfinite()
     behind[there.nonzero()[:, 0], head[there]] = False
     n_behind, tail = behind.sum(-1), _some_of(behind, settings.tail, rng)
@@ -130,9 +127,12 @@ def _lesson(
 
 
 def _candidates(
-    scores: Tensor, group: NDArray[np.int32], settings: DistillSettings
-) -> tuple[tuple[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """Return scores, mask, group and relevance of what may be in the head, and the items.
+    scores: Tensor,
+    group: NDArray[np.int32],
+    settings: DistillSettings,
+    users: NDArray[np.int64],
+) -> tuple[Candidates, Tensor]:
+    """Return lists of what may be in the head, and their items.
 
     A program ranks the head that there is. Of the other re-rankers none takes more than the
     first items of each group, as many as the head has.
@@ -146,7 +146,7 @@ def _candidates(
     item = torch.cat([one[top.indices] for one, top in zip(columns, tops, strict=True)], -1)
     mask = value.isfinite()
     known = label[item].to(torch.int16).masked_fill(~mask, -1)
-    return (value, mask, known, value), item
+    return Candidates(value, mask, known, value, torch.from_numpy(users)), item
 
 
 def _some_of(items: Tensor, n: int, rng: np.random.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""From a config to the parts of a run: data, lists, model, objectives, optimizers."""
+"""From a config to the parts of a run: data, lists, model, samplers, objectives."""
 
 from typing import Protocol
 

@@ -1,13 +1,17 @@
 """How much room on disk the runs of a sweep take, told before it begins."""
 
+import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists, build_any_lists, build_model
+from fairtopk.experiments.config import Config
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.keys import teacher_settings, warmup_settings
+from fairtopk.experiments.stages import shares_teacher
 from fairtopk.lists import Lists
 
 BYTES = 4  # of a number
@@ -15,7 +19,6 @@ PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
 SMALL_FILES = 200_000  # config, log, metrics and provenance of a run
 COPIES = 2  # of a checkpoint: one is written before the other goes
 STATE = 5  # a checkpoint in models: the kept one, the last, two of an optimizer, a teacher
-STAGES = 2  # that runs share: a warm-up, and a colour-blind scorer to start from
 
 
 class Room(NamedTuple):
@@ -32,7 +35,7 @@ class Room(NamedTuple):
 
 def room_of(cells: Iterable[Cell]) -> Room:
     """Return an upper bound of the room that runs take; data is loaded to tell their size."""
-    kept, at_work, warmups = 0, 0, {}
+    kept, at_work, stages = 0, 0, {}
     sizes: dict[str, tuple[int, int, int]] = {}
     for cell in cells:
         config = cell.config
@@ -46,11 +49,19 @@ def room_of(cells: Iterable[Cell]) -> Room:
         files = 2 + len(cell.reranked)  # both protocols
         kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
         kept += model if cell.keep_model else 0
-        at_work = max(at_work, COPIES * (STATE * model + pairs * BYTES))
-        warmups[config.model_dump_json(include={"data": True, "model": True, "seed": True})] = (
-            STAGES * STATE * model
-        )
-    return Room(kept + sum(warmups.values()), at_work)
+        drawn = config.training.lists
+        heads = users * drawn.head if drawn.top else 0
+        at_work = max(at_work, COPIES * (STATE * model + (pairs + heads) * BYTES))
+        for stage in _shared(config):  # which has tables of its phase too
+            stages[stage] = STATE * model + pairs * BYTES
+    return Room(kept + sum(stages.values()), at_work)
+
+
+def _shared(config: Config) -> Iterator[str]:
+    """Yield a name for each stage that a run keeps for others."""
+    yield json.dumps([config.data.model_dump(mode="json"), warmup_settings(config)])
+    if shares_teacher(config):
+        yield json.dumps(teacher_settings(config))
 
 
 def _n_pairs(lists: AnyLists) -> int:

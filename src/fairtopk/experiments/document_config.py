@@ -83,4 +83,11 @@ def misfit(config: "Config") -> str | None:
             f"documents are ranked in whole lists; leave out evaluation.protocol, got "
             f"{config.evaluation.protocol!r}"
         )
+    if config.training.lists.top:
+        return "documents are trained on in whole lists; leave out training.lists.top"
+    if config.method.penalty_of == "unrated":
+        return (
+            "a list of documents has no items that were rated before; set method.penalty_of to "
+            "list"
+        )
     return None

@@ -1,4 +1,4 @@
-"""Names of runs and of their warm-ups, equal where they would end alike."""
+"""Names of runs and of what they start from, equal where they would end alike."""
 
 import hashlib
 import json
@@ -11,6 +11,7 @@ from fairtopk.checkpoints import FORMAT
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.phases import tuned_method
+from fairtopk.experiments.validating import validation_k
 from fairtopk.lists import Lists
 
 WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
@@ -19,7 +20,7 @@ WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
 }  # fmt: skip
 
 
-CHOICE = {"k", "unrated", "select_on", "select_k"}  # keys that choose a colour-blind epoch
+CHOICE = {"unrated", "select_on"}  # with their K, what a colour-blind epoch is chosen by
 
 
 def run_key(config: Config, lists: AnyLists) -> str:
@@ -45,17 +46,10 @@ def teacher_key(config: Config, lists: AnyLists) -> str:
 
     Its log has gaps, so that groups play a part.
     """
-    values = config.model_dump(mode="json", exclude={"method", "evaluation"})
-    for key in ("catalogue_epochs", "catalogue_rate"):
-        del values["training"][key]
-    for key in ("per_group", "top", "head"):
-        del values["training"]["lists"][key]
     parts = {
         "versions": [FORMAT, __version__, torch.__version__],
-        "config": values,
-        "method": tuned_method(config).model_dump(mode="json"),
-        "chosen": config.evaluation.model_dump(include=CHOICE),
         "data": lists.data.checksum,
+        **teacher_settings(config),
     }
     return _digest(parts, lists)
 
@@ -66,6 +60,20 @@ def warmup_settings(config: Config) -> dict[str, Any]:
         "model": config.model.model_dump(),
         "seed": config.seed,
         "training": config.training.model_dump(include=WARMUP),
+    }
+
+
+def teacher_settings(config: Config) -> dict[str, Any]:
+    """Return all of a config that a colour-blind teacher hangs on."""
+    values = config.model_dump(mode="json", exclude={"method", "evaluation"})
+    for key in ("catalogue_epochs", "catalogue_rate"):
+        del values["training"][key]
+    for key in ("per_group", "top", "head"):
+        del values["training"]["lists"][key]
+    return {
+        "config": values,
+        "method": tuned_method(config).model_dump(mode="json"),
+        "chosen": config.evaluation.model_dump(include=CHOICE) | {"k": validation_k(config)},
     }
 
 

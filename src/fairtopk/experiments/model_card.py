@@ -144,8 +144,9 @@ def _weight(config: Config) -> str:
     if not is_fair(method.name):
         return "without a fairness penalty: groups played no part"
     called, words = weight_of(method.name)
-    weight = f"C / n² = {method.c_relative:g}"
-    if method.c is not None:
+    if method.c is None:
+        weight = f"C / n² = {method.c_relative:g}"
+    else:
         weight = f"{called} = {method.c:g} ({words})"
     return f"{weight}; groups of items were used in training"
 

@@ -33,7 +33,7 @@ def why_no_other(config: "Config") -> str | None:
 
 def trains_on_catalogue(config: "Config") -> bool:
     """Return whether a method learns the order of the catalogue, not of sampled lists."""
-    return config.method.name == DISTILL or getattr(config.training.lists, "top", 0) > 0
+    return config.method.name == DISTILL or config.training.lists.top > 0
 
 
 def with_choice(config: "Config") -> "EvaluationConfig":

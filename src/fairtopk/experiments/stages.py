@@ -30,9 +30,14 @@ def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Stage]:
     if reads_features_alone(config):
         return []
     keys = [warmup_key(config, lists)]
-    if has_third(config) or config.method.name == BLIND:
+    if shares_teacher(config):
         keys.append(teacher_key(config, lists))
     return [Stage(phase, folder / f"{key}.safetensors") for phase, key in enumerate(keys)]
+
+
+def shares_teacher(config: Config) -> bool:
+    """Return whether a run ends its fine-tuning as a colour-blind teacher."""
+    return has_third(config) or config.method.name == BLIND
 
 
 def begin_after(stages: Sequence[Stage], trainer: Trainer | RobustTrainer) -> None:
@@ -49,7 +54,7 @@ def keep_for_others(stages: Sequence[Stage], trainer: Trainer | RobustTrainer) -
     """Keep the stage whose last epoch has just ended, if there is one."""
     progress = trainer.progress
     for phase, path in stages:
-        if progress.phase != phase or progress.epoch != trainer.phases[phase].epochs:
+        if progress.phase != phase or not trainer.phase_is_over():
             continue
         chosen = {f"{CHOSEN}.{name}": value for name, value in trainer.chosen.items()}
         with suppress(OSError):  # a home that cannot be written to has no cache

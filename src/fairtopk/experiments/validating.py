@@ -30,12 +30,16 @@ class Validation(NamedTuple):
     blocks: list[Batch]
 
 
+def validation_k(config: Config) -> int:
+    """Return the K at which epochs are compared."""
+    method, evaluation = config.method, config.evaluation
+    positions_fit = method.k_of == "list" or evaluation.select_on == "full"
+    return evaluation.select_k or (method.ks[0] if positions_fit else evaluation.k[0])
+
+
 def build_validation(config: Config, lists: AnyLists) -> Validation:
     """Return what measures a model on validation lists, or on the catalogue of some users."""
-    method, evaluation = config.method, config.evaluation
-    on_catalogue = evaluation.select_on == "full"
-    positions_fit = method.k_of == "list" or on_catalogue
-    k = evaluation.select_k or (method.ks[0] if positions_fit else evaluation.k[0])
+    on_catalogue, k = config.evaluation.select_on == "full", validation_k(config)
     blocks = [] if on_catalogue else blocks_of(lists.validation, config)
     measured = _on_catalogue(config, lists, k) if on_catalogue else _on_blocks(blocks, k)
 

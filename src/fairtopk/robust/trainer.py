@@ -86,6 +86,10 @@ class RobustTrainer:
             yield record
         progress.phase = len(self.phases)
 
+    def phase_is_over(self) -> bool:
+        """Return whether the present phase of the colour-blind scorer has no more epochs."""
+        return self.blind.phase_is_over()
+
     def total_steps(self) -> int:
         """Return how many steps there are, an iteration counted as one."""
         settings = self.scorer.settings
