@@ -322,8 +322,15 @@ def test_the_card_of_a_model_tells_its_strength(documents: Path) -> None:
 def test_its_strength_is_c_from_0_to_1() -> None:
     assert check_config({"method": {"name": "fair-distill"}}, "test").method.c == 1
     for wrong in ({"c": 1.5}, {"c_relative": 0.5}):
-        with pytest.raises(ft.InputError, match="fair-distill needs its strength: c, from 0"):
+        with pytest.raises(ft.InputError, match="fair-distill needs its strength as c, from 0"):
             check_config({"method": {"name": "fair-distill"} | wrong}, "test")
+
+
+def test_a_strength_that_there_is_no_time_to_learn_is_refused() -> None:
+    method = {"name": "fair-distill", "distill": {"epochs": 0}}
+    with pytest.raises(ft.InputError, match=r"distill\.epochs is 0"):
+        check_config({"method": method}, "test")
+    assert check_config({"method": method | {"c": 0}}, "test").method.c == 0
 
 
 def test_without_groups_it_is_refused(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import fairtopk as ft
 from fairtopk.errors import InputError
+from fairtopk.experiments import locks
 from fairtopk.experiments.cells import AFTERWARDS, run_cell
 from fairtopk.experiments.console import STOPPED
 from fairtopk.experiments.disk import refuse_too_little, room_of
@@ -118,6 +119,17 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
     outcome = run_sweep(load_sweep(toml), out, processes=2)
     assert (outcome.done, outcome.failures) == (4, {})
     assert numbers(out) == numbers(swept)
+
+
+def test_a_second_sweep_is_kept_out_of_a_folder_while_one_is_at_work(
+    toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "PATIENCE", 0.2)
+    with (
+        locks.alone_in(tmp_path / "out"),
+        pytest.raises(ft.InputError, match="another sweep is at work in"),
+    ):
+        run_sweep(load_sweep(toml), tmp_path / "out")
 
 
 def test_what_is_done_is_not_done_again(toml: Path, swept: Path) -> None:

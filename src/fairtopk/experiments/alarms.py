@@ -32,5 +32,5 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
     if last.get("penalty_norm", 0) > last.get("ranking_norm", 0) > 0:
         found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
     if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
-        found.append("the signed gap has changed sides: the penalty overshoots")
+        found.append("the signed gap has changed sides: it overshoots")
     return [alarm for alarm in found if alarm not in told]

@@ -13,6 +13,7 @@ from fairtopk.experiments.both_protocols import has_other
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config, check_config
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.locks import join_in
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import loader
@@ -48,6 +49,7 @@ def is_done(cell: Cell, out: Path) -> bool:
 
 def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     """Train and measure a cell as far as that is still to be done; return its metrics file."""
+    join_in(out)
     folder = out / cell.name
     begun = (folder / CONFIG).exists()
     if not begun:  # perhaps killed before anything was whole

@@ -136,8 +136,13 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
             )
         if self.name == DISTILL and (self.c is None or self.c > 1):
             raise ValueError(
-                f"fair-distill needs its strength: c, from 0 (the teacher's own order) to 1 "
-                f"(the fair one), got {self.c}"
+                f"fair-distill needs its strength as c, from 0 (the teacher's own order) to 1 "
+                f"(the fair one), got c = {self.c} and c_relative = {self.c_relative}"
+            )
+        if self.name == DISTILL and self.c and not self.distill.epochs:
+            raise ValueError(
+                "distill.epochs is 0, so that nothing is learnt of the fair order; give it "
+                "some, or set c to 0"
             )
         unweighed = self.c is None and self.c_relative is None
         if unweighed and is_fair(self.name):

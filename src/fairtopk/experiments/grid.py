@@ -76,6 +76,11 @@ class Cell(NamedTuple):
 def load_sweep(path: Path, changes: Sequence[str] = ()) -> list[Cell]:
     """Return the cells of a TOML file; `changes` are like ``training.epochs=5``."""
     values = read_config(path, changes)
+    if "goal" in values:
+        raise InputError(
+            f"{path}: a goal is searched by `fairtopk train`, and cannot stand in a sweep; "
+            f"leave [goal] out, or train it alone"
+        )
     swept = values.pop("sweep", {})
     if not isinstance(swept, dict):
         raise InputError(f"{path}: sweep must be a table, got {swept!r}")

@@ -17,6 +17,7 @@ from fairtopk.experiments.cells import is_done, run_cell
 from fairtopk.experiments.config import dump_config, load_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import warmup_settings
+from fairtopk.experiments.locks import alone_in
 from fairtopk.experiments.result import CONFIG, METRICS, read_result
 from fairtopk.experiments.workers import Workers
 
@@ -68,9 +69,15 @@ def run_sweep(
         watch: Is told of each cell when it begins, and when it is done, perhaps long since, or
             has failed.
     """
+    with alone_in(out):
+        return _run(cells, out, processes or cores(), watch)
+
+
+def _run(
+    cells: Sequence[Cell], out: Path, at_once: int, watch: Callable[[Event], None]
+) -> Outcome:
     _refuse_others(cells, out)
     waiting = [cell for cell in cells if not is_done(cell, out)]
-    at_once = processes or cores()
     done = [cell for cell in cells if cell not in waiting]
     for cell in done:
         watch(Event(cell, "done"))
