@@ -90,12 +90,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     # Algorithm 1 as written, save that averages are read new and start at the first value.
     "paper": {"threshold": "tracked", "beta": 2.0, "beta_of": "score", "gamma_u": 0.2},
-    # For lists with top items, which stand for the catalogue.
-    "catalogue": {
-        "k_of": "catalogue",
-        "penalty_of": "unrated",
-        "penalty_gradient": "full",
-    },
     # What the authors' code sets; its swapped labels and 1e-10 denominators are not copied.
     "released": {
         "threshold": "tracked",
@@ -107,4 +101,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "gamma_0": 0.1,
         "gamma_u": 0.5,
     },
+}
+
+# Of runs there is one more, for lists with top items, which stand for the catalogue.
+RUN_PRESETS = PRESETS | {
+    "catalogue": {
+        "k_of": "catalogue",
+        "penalty_of": "unrated",
+        "penalty_gradient": "full",
+    }
 }

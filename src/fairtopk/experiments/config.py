@@ -26,7 +26,7 @@ from fairtopk.data.known import KNOWN
 from fairtopk.distilling.settings import DistillSettings
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
-from fairtopk.estimators.settings import PRESETS, DprSettings, Ks, ObjectiveSettings
+from fairtopk.estimators.settings import RUN_PRESETS, DprSettings, Ks, ObjectiveSettings
 from fairtopk.experiments.document_config import misfit, of_documents, with_defaults
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.protocols import misplaced_choice, with_choice
@@ -109,7 +109,7 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
     """Which method, and its hyper-parameters; a preset fills in those that are left out."""
 
     name: MethodName
-    preset: Literal[tuple(PRESETS)] = "default"  # type: ignore[valid-type]
+    preset: Literal[tuple(RUN_PRESETS)] = "default"  # type: ignore[valid-type]
     dpr: DprSettings = DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
     robust: RobustSettings = RobustSettings()  # c is the share of the gap that it takes away
     distill: DistillSettings = DistillSettings()  # of fair-distill, whose strength is c
@@ -121,7 +121,7 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
             return given
         name, unweighed = str(given.get("name")), given.get("c_relative") is None
         usual = {"c": USUAL_C[name]} if name in USUAL_C and unweighed else {}
-        return {**PRESETS.get(given.get("preset", "default"), {}), **usual, **given}
+        return {**RUN_PRESETS.get(given.get("preset", "default"), {}), **usual, **given}
 
     @model_validator(mode="after")
     def _weighed(self) -> "MethodConfig":
@@ -360,7 +360,7 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
         return
     values.pop(SAME_WEIGHT.get(path, key), None)
     if path == "method.preset":  # its row, not that of a preset that a whole config spells out
-        for name in {name for row in PRESETS.values() for name in row}:
+        for name in {name for row in RUN_PRESETS.values() for name in row}:
             values.pop(name, None)
     values[key] = value
 
