@@ -3,7 +3,6 @@
 Everything but ``method.name`` has a default. Unknown keys are refused with their path.
 """
 
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,6 +29,7 @@ from fairtopk.estimators.settings import RUN_PRESETS, DprSettings, Ks, Objective
 from fairtopk.experiments.document_config import misfit, of_documents, with_defaults
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.protocols import misplaced_choice, with_choice
+from fairtopk.experiments.toml_text import dump_table
 from fairtopk.robust.settings import RobustSettings
 
 # Two names of one weight: to set one is to replace the other.
@@ -327,15 +327,6 @@ def dump_config(config: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
-def dump_table(name: str, values: Mapping[str, Any]) -> list[str]:
-    """Return the lines of a table of a TOML file."""
-    return [f"[{name}]", *(_line(key, value) for key, value in values.items())]
-
-
-def _line(key: str, value: Any) -> str:
-    return f"# {key} is not set" if value is None else f"{_key(key)} = {_toml(value)}"
-
-
 def _apply(change: str, values: dict[str, Any]) -> None:
     """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
     path, separator, text = (part.strip() for part in change.partition("="))
@@ -363,23 +354,3 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
         for name in {name for row in RUN_PRESETS.values() for name in row}:
             values.pop(name, None)
     values[key] = value
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else _toml(name)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    if isinstance(value, dict):
-        inside = ", ".join(
-            f"{_key(key)} = {_toml(one)}" for key, one in value.items() if one is not None
-        )
-        return f"{{ {inside} }}" if inside else "{}"
-    return repr(value)

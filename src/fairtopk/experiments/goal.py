@@ -21,11 +21,11 @@ from fairtopk.experiments.config import (
     Section,
     check_config,
     dump_config,
-    dump_table,
     read_config,
 )
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.goal_search import Bounds, Scale
+from fairtopk.experiments.toml_text import dump_table
 
 WEIGHTS = ("c", "c_relative")
 SHARES = (ROBUST, DISTILL)  # methods whose weight is a share, from 0 to 1

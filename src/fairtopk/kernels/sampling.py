@@ -46,10 +46,7 @@ def training_lists(
         user = users[row]
         start, stop = offsets[user], offsets[user + 1]
         state = stream(key[0], key[1], user)
-        state = draw_slots(start, stop, state, slots[row])
-        for place in range(min(rated, stop - start)):
-            lists[row, place] = item[slots[row, place]]
-            mask[row, place] = True
+        state = draw_rated(start, stop, item, state, slots[row], lists[row], mask[row])
         count, state = draw_others(item[start:stop], taken, state, lists[row, rated:])
         mask[row, rated : rated + count] = True
     return lists, slots, mask
@@ -83,10 +80,7 @@ def catalogue_lists(
         user = users[row]
         start, stop = offsets[user], offsets[user + 1]
         state = stream(key[0], key[1], user)
-        state = draw_slots(start, stop, state, slots[row])
-        for place in range(min(rated, stop - start)):
-            lists[row, place] = item[slots[row, place]]
-            mask[row, place] = True
+        state = draw_rated(start, stop, item, state, slots[row], lists[row], mask[row])
         n_head = 0
         while n_head < head.shape[1] and head[row, n_head] >= 0:
             n_head += 1
@@ -182,6 +176,28 @@ def group_lists(
                 lists[row, group * size + place] = item[slots[place]]
                 label[row, group * size + place] = group
     return lists, label
+
+
+@compiled
+def draw_rated(
+    start: int,
+    stop: int,
+    item: NDArray[np.int32],
+    state: np.uint64,
+    slots: NDArray[np.int64],
+    items: NDArray[np.int32],
+    mask: NDArray[np.bool_],
+) -> np.uint64:
+    """Fill `slots` with some of the user's ratings, and the front of a list with their items.
+
+    Returns:
+        The state of the random stream after that.
+    """
+    state = draw_slots(start, stop, state, slots)
+    for place in range(min(len(slots), stop - start)):
+        items[place] = item[slots[place]]
+        mask[place] = True
+    return state
 
 
 @compiled
