@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairtopk as ft
-from fairtopk.feature_lists import padded_lists, take_queries
+from fairtopk.feature_lists import take_queries
 
 
 def documents(sizes: list[int]) -> ft.Features:
@@ -39,17 +39,6 @@ def test_a_split_depends_on_its_seed_alone() -> None:
     data = documents([2] * 20)
     first, again, other = (ft.split_queries(data, seed=seed).test for seed in (1, 1, 2))
     assert first.checksum == again.checksum != other.checksum
-
-
-@given(sizes_of)
-def test_padding_is_masked_and_holds_nothing(sizes: list[int]) -> None:
-    data = documents(sizes)
-    lists = padded_lists(data)
-    assert lists.mask.sum(1).tolist() == sizes
-    assert lists.values[lists.mask].tolist() == data.values.tolist()
-    assert (lists.values[~lists.mask] == 0).all()
-    assert (lists.relevance[~lists.mask] == 0).all()
-    assert (lists.group == -1).all()
 
 
 def test_queries_come_in_the_order_asked_for() -> None:

@@ -1,6 +1,6 @@
-"""From documents with features to ranking lists: splits by query, and padded arrays."""
+"""From documents with features to ranking lists: splits by query."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,23 +17,6 @@ class FeatureSplit(NamedTuple):
     train: Features
     validation: Features
     test: Features
-
-
-@dataclass(frozen=True, eq=False)
-class PaddedLists:
-    """Lists of Q queries, padded to the longest, L.
-
-    Attributes:
-        values: Features, 0 on padding, ``[Q, L, F]``.
-        relevance: Grades, 0 on padding, ``[Q, L]``.
-        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-    """
-
-    values: NDArray[np.float32]
-    relevance: NDArray[np.float32]
-    group: NDArray[np.int32]
-    mask: NDArray[np.bool_]
 
 
 def split_queries(
@@ -86,17 +69,3 @@ def take_queries(features: Features, queries: NDArray[np.integer]) -> Features:
         query_ids=features.query_ids.gather(queries),
         item_ids=features.item_ids.gather(rows),
     )
-
-
-def padded_lists(features: Features) -> PaddedLists:
-    """Return the lists of all queries, the longest of them without padding."""
-    sizes = np.diff(features.offsets)
-    mask = np.arange(sizes.max(initial=0)) < sizes[:, None]
-    values = np.zeros((*mask.shape, features.values.shape[1]), np.float32)
-    relevance, group = np.zeros(mask.shape, np.float32), np.full(mask.shape, -1, np.int32)
-    values[mask], relevance[mask], group[mask] = (
-        features.values,
-        features.relevance,
-        features.group,
-    )
-    return PaddedLists(values, relevance, group, mask)

@@ -47,12 +47,6 @@ def rank(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.empty_like(slot).scatter_(-1, slot, ranks.expand_as(slot))
 
 
-def top_k(scores: Tensor, mask: Tensor, k: int) -> Tensor:
-    """Return whether each slot is in the top `k`, ``[Q, L]``: True for min(k, n) of n items."""
-    slot = order(scores, mask)[:, :k]
-    return torch.zeros_like(mask).scatter_(-1, slot, torch.ones_like(mask)[:, :k]) & mask
-
-
 def discount(rank: Tensor) -> Tensor:
     """Return 1 / log2(1 + rank), in the type of `rank` (torch's default if that is whole)."""
     return 1 / torch.log2(1 + rank)
