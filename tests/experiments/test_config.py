@@ -100,6 +100,7 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
+        ("sweep.seed=[0, 1]", "[sweep] lists many runs; train them by `fairtopk sweep`"),
         ("method.kk=3", "unknown key method.kk; check its spelling"),
         ("method.select-k=3", "unknown key method.select-k; check its spelling"),
         ("training.lists={ x = 3 }", "unknown key training.lists.x; check its spelling"),

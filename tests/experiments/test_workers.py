@@ -3,8 +3,10 @@
 import math
 import os
 import struct
+import time
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from fairtopk.experiments.console import whole_numbers
@@ -47,3 +49,12 @@ def test_one_that_dies_while_it_sends_does_not_stop_the_others() -> None:
     workers = Workers(1, threads=1)
     workers.busy[ours] = SimpleNamespace(join=lambda: None), "sends"
     assert workers.finished() == [Finished("sends", failure=DIED)]
+
+
+def test_ctrl_c_while_a_process_starts_ends_it_without_a_word(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with Workers(1, threads=1) as workers:
+        workers.begin("sleeps", time.sleep, 600)
+        time.sleep(0.5)  # it imports torch, which takes longer
+    assert capfd.readouterr() == ("", "")

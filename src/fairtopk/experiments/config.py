@@ -312,6 +312,8 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 
 def check_config(values: Mapping[str, Any], where: str) -> Config:
     """Return the config that `values` spell out, refusing the first that is wrong."""
+    if "sweep" in values:
+        raise InputError(f"{where}: [sweep] lists many runs; train them by `fairtopk sweep`")
     try:
         return Config.model_validate(values)
     except ValidationError as error:

@@ -8,8 +8,8 @@ write to one folder.
 import os
 import signal
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -102,7 +102,8 @@ class Workers:
     def _start(self) -> tuple[Any, Connection]:
         ours, theirs = SPAWN.Pipe()
         process = SPAWN.Process(target=_work, args=(theirs, self.threads), daemon=True)
-        process.start()
+        with _interrupts_wait():
+            process.start()
         theirs.close()
         return process, ours
 
@@ -113,11 +114,30 @@ def _work(connection: Connection, threads: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
+        _let_interrupts(signal.SIG_UNBLOCK)
         while True:
             work, given = connection.recv()
             connection.send(_tried(work, given))
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Hold Ctrl-C back; a process that starts meanwhile does so until `_work` lets it through.
+
+    It takes seconds to import what it needs, with nothing to catch an interrupt by.
+    """
+    _let_interrupts(signal.SIG_BLOCK)
+    try:
+        yield
+    finally:
+        _let_interrupts(signal.SIG_UNBLOCK)
+
+
+def _let_interrupts(how: int) -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def _tried(work: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, str | None]:
