@@ -43,6 +43,7 @@ RESULTS ?= runs/results
 results: $(READY)
 	@test -n "$(FAIRTOPK_DATA)" || { echo "set FAIRTOPK_DATA to the folder with the MovieLens archive"; exit 2; }
 	$(BIN)/python benchmarks/results.py --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)"
+	$(BIN)/python benchmarks/choices.py --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)/choices"
 
 # A stamp is renewed when the dependencies change.
 $(VENV)/.ready: pyproject.toml constraints.txt

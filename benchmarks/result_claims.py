@@ -9,7 +9,7 @@ from result_text import NONE, Read, changes, columns, points, table
 
 from fairtopk.estimators.methods import METHODS
 from fairtopk.reporting.paper_chosen import Change
-from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
+from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS
 from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES
 
 OURS = NAMES["kso-red"]
@@ -92,6 +92,29 @@ def _counted(found: list[Change]) -> str:
     text = f"{more} more, {less} less, {len(sure) - more - less} open"
     single = len(found) - len(sure)
     return f"{text}, {single} with one seed" if single else text
+
+
+def chances(read: Read) -> str:
+    """Return how near each method comes to equal chances over all users, at K = 50."""
+    kept = read.rows.filter(
+        (pl.col("k") == 50)
+        & (pl.col("protocol") == "sampled")
+        & (pl.col("ndcg_change") >= -LOSS)
+        & pl.col("method").is_in([BASE, OURS, *RIVALS])
+    )
+    lines = []
+    for (data, method), part in kept.group_by(["data", "method"], maintain_order=True):
+        cells = []
+        for metric in ("rsp", "reo"):
+            known = part.drop_nulls(metric).sort(metric)
+            if known.is_empty():
+                cells += [NONE] * 3
+                continue
+            best = known.row(0, named=True)
+            weight = "none" if best["weight"] is None else f"{best['weight']:g}"
+            cells += [f"{best[metric]:.3f}", weight, str(best["seeds"])]
+        lines.append([str(data), str(method), *cells])
+    return table(["data", "method", "RSP", "weight", "seeds", "REO", "weight", "seeds"], lines)
 
 
 def gamma(read: Read) -> str:

@@ -19,6 +19,8 @@ SHOWN = (
     "representation_gap",
     "rank_exposure_gap_signed",
     "representation_gap_signed",
+    "rsp",
+    "reo",
 )
 LABELS = " ("  # what follows in a method's name says that it needs labels
 POINT = ["data", "protocol", "method", "weight", "k"]
@@ -41,10 +43,12 @@ def read_rows(results: pl.DataFrame) -> pl.DataFrame:
         weight=pl.when(pl.col("weight_name") != "k").then("weight"),
     )
     points: dict[tuple[Any, ...], dict[str, dict[int, float]]] = {}
+    folders = {}  # each has one below it for each seed
     for row in named.iter_rows(named=True):
         key = tuple(row[name] for name in POINT)
         points.setdefault(key, {}).setdefault(row["metric"], {})[row["seed"]] = row["mean"]
-    rows = [_row(key, points) for key in points]
+        folders[key] = row["run"].rpartition("/")[0]
+    rows = [_row(key, points) | {"folder": folders[key]} for key in points]
     numbers = {name: pl.Float64 for name in rows[0] if name.startswith(SHOWN)}
     return pl.DataFrame(rows, schema_overrides=numbers, infer_schema_length=None)
 

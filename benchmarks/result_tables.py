@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 import polars as pl
-from result_claims import OURS, against_rivals, dominates, gamma, sharpness, verdict
+from result_claims import OURS, against_rivals, chances, dominates, gamma, sharpness, verdict
 from result_rows import LABELS
 from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
@@ -24,6 +24,7 @@ def findings(read: Read) -> dict[str, str]:
         "seeds": seeds(read),
         "verdict": verdict(against),
         "dominates": dominates(against),
+        "chances": chances(read),
         "gamma": gamma(read),
         "psi": sharpness(read),
         "flat": _flat(read),

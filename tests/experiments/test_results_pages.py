@@ -66,6 +66,8 @@ def test_the_csv_has_means_over_seeds_and_changes_from_k_song(pages: Path, made:
     )  # fmt: skip
     assert one["seeds"].to_list() == [2]
     assert one["exposure_gap_change"].to_list() == [pytest.approx(-0.5, abs=1e-4)]
+    runs = [made.out / "runs" / one["folder"][0] / f"seed{seed}" for seed in (0, 1)]
+    assert all((run / "metrics.json").exists() for run in runs)
     whole = pl.read_csv(made.out / "results.csv", infer_schema_length=None)
     told = whole.filter(
         (pl.col("data") == "embedded") & (pl.col("protocol") == "sampled")

@@ -1,0 +1,124 @@
+"""Which choices decide: KSO-RED on MovieLens, horror, with one setting changed at a time.
+
+Usage: python benchmarks/choices.py --data DIR --out DIR [--page docs/results/findings.md]
+
+`DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
+folder of `--out` what is not trained there yet, and puts a table between the marks of the page,
+and every number into ``choices.csv`` beside it.
+"""
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from document_page import written
+from result_text import percent, signed, table
+from results import movielens_plan, note_commit
+
+from fairtopk.experiments.grid import Afterwards, Cell, cells_of
+from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.sweep import run_sweep
+from fairtopk.experiments.sweep_commands import SweepProgress, say_room
+from fairtopk.reporting.paper_chosen import change_of
+
+KS = (50, 100, 200)
+SEEDS = [0, 1, 2]
+WEIGHTS = [1e4, 5e4]  # of penalties on softmax exposure
+BY_RANK = [50.0, 200.0]  # where C is not divided by the square of the list's length
+BLIND = "K-SONG"
+DEFAULTS = "KSO-RED by its defaults"
+CHANGED = ("ndcg", "exposure_gap", "rank_exposure_gap")
+SIGNED = "rank_exposure_gap_signed"
+
+# Tables of a config, in which lists are alternatives.
+CHOICES: dict[str, dict[str, Any]] = {
+    BLIND: {"method": {"name": "k-song"}},
+    DEFAULTS: {},
+    "blunt psi: sigmoid(2x)": {"method": {"beta": 2.0, "beta_of": "score"}},
+    "psi four times as sharp": {"method": {"beta": 40.0}},
+    "threshold tracked": {"method": {"threshold": "tracked"}},
+    "gradient through psi": {"method": {"gradient": "psi"}},
+    "gradient through psi and threshold": {"method": {"gradient": "full"}},
+    "trained for K = 100": {"method": {"k": 100}},
+    "trained for K = 200": {"method": {"k": 200}},
+    "trained for K = 50, 100, 200": {"method": {"k": [[50, 100, 200]]}},
+    "groups as in the list": {"training": {"lists": [{"per_group": 0}]}},
+    "last layer as warmed up": {"training": {"restart_last_layer": False}},
+    "exposure by rank, anchored": {"method": {"exposure": "rank", "anchor": 1.0, "c": BY_RANK}},
+    "exposure by rank, no anchor": {"method": {"exposure": "rank", "c": BY_RANK}},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--page", type=Path, default=Path("docs/results/findings.md"))
+    asked = parser.parse_args()
+    cells = {choice: cells_for(choice, asked.data) for choice in CHOICES}
+    every = [cell for of in cells.values() for cell in of]
+    note_commit(asked.out)
+    say_room(every, asked.out, None)
+    with SweepProgress(every) as progress:
+        outcome = run_sweep(every, asked.out, watch=progress)
+    for name, why in outcome.failures.items():
+        print(f"failed: {name}: {why}")
+    rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
+    rows.write_csv(asked.page.with_name("choices.csv"))
+    asked.page.write_text(written(asked.page.read_text(), {"choices": shown(rows)}))
+
+
+def cells_for(choice: str, data: Path) -> list[Cell]:
+    """Return the runs of a choice: every weight and seed."""
+    horror = next(one for one in movielens_plan(data).found if "horror" in one.title)
+    changes = CHOICES[choice]
+    method = {"name": "kso-red", "k": 50, "c": WEIGHTS} | changes.get("method", {})
+    grid = {"seed": SEEDS, **changes, "method": method}
+    base = {"data": horror.data, "evaluation": {"k": KS}}
+    return cells_of(base, grid, Afterwards(keep_models=False), where="choices")
+
+
+def read_rows(cells: dict[str, list[Cell]], out: Path) -> Iterable[dict[str, Any]]:
+    """Yield a row for each choice, weight and K: changes from K-SONG of the same seed."""
+    points: dict[tuple[str, float | None], dict[int, dict[str, Any]]] = {}
+    for choice, of in cells.items():
+        for cell in of:
+            if (path := out / cell.name / METRICS).exists():
+                metrics = read_result(path)["metrics"]
+                points.setdefault((choice, cell.config.method.c), {})[cell.config.seed] = (
+                    metrics
+                )
+    for (choice, weight), seeds in points.items():
+        for k in KS:
+            row: dict[str, Any] = {"choice": choice, "c": weight, "k": k, "seeds": len(seeds)}
+            for metric in CHANGED:
+                of_seeds, blind = (
+                    {seed: metrics[f"{metric}@{k}"]["mean"] for seed, metrics in of.items()}
+                    for of in (seeds, points[BLIND, None])
+                )
+                change = change_of(of_seeds, blind)
+                row |= {metric: sum(of_seeds.values()) / len(of_seeds)}
+                row |= {f"{metric}_change": change.mean, f"{metric}_low": change.low}
+            signed_of = [metrics[f"{SIGNED}@{k}"]["mean"] for metrics in seeds.values()]
+            yield row | {SIGNED: sum(signed_of) / len(signed_of)}
+
+
+def shown(rows: pl.DataFrame) -> str:
+    """Return the table of the page: a line for each choice and weight, its K side by side."""
+    lines = []
+    for (choice, weight), part in rows.group_by(["choice", "c"], maintain_order=True):
+        told = "none" if weight is None else f"{weight:g}"
+        cells = [
+            " / ".join(percent(change, None) for change in part[f"{metric}_change"])
+            for metric in CHANGED
+        ]
+        towards = " / ".join(signed(value) for value in part[SIGNED])
+        lines.append([str(choice), told, str(part["seeds"][0]), *cells, towards])
+    head = ["setting", "C", "seeds", "NDCG", "Eq. 9", "by rank", "by rank, signed"]
+    return table(head, lines)
+
+
+if __name__ == "__main__":
+    main()
