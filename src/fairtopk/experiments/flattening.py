@@ -27,7 +27,7 @@ from fairtopk.reporting.results import Result
 from fairtopk.scoring import score
 
 VARIANTS: dict[str, Variant] = {"exposure_gap": "paper", "exposure_gap_released": "released"}
-MOST_LISTS = 5_000  # enough to know a share, and few enough to be scored again in seconds
+MOST_LISTS = 2_000  # enough to know a share, and few enough to be scored again at once
 
 
 class Scored(NamedTuple):

@@ -52,8 +52,8 @@ def entropy(scores: Values, *, mask: Values | None = None) -> Tensor:
 def matched_temperature(scores: Values, *, target: float, mask: Values | None = None) -> float:
     """Return the temperature t for which the mean entropy of ``scores / t`` is `target`.
 
-    One temperature for all lists keeps every order. Mean entropy rises with t, so t is found by
-    halving an interval of log t, to ten digits. Lists without items are left out.
+    One temperature for all lists keeps every order. Mean entropy rises with t, so log t is
+    found by Newton's steps within an interval, to ten digits. Lists without items are left out.
 
     Args:
         scores: Model scores, ``[Q, L]``.
@@ -83,19 +83,21 @@ def matched_temperature(scores: Values, *, target: float, mask: Values | None = 
     widest = float((high_score - low_score).amax())
     centre = math.log(widest) if widest > 0 else 0.0
     low, high = centre - LOG_REACH, centre + LOG_REACH
-    least, most = _mean_entropy(held, valid, low), _mean_entropy(held, valid, high)
+    least, most = (_mean_entropy(held, valid, end)[0] for end in (low, high))
     if not least < target < most:
         raise InputError(
             f"target must lie between {least:g} and {most:g}, the mean entropies that "
             f"temperatures can give these lists, got {target:g}"
         )
+    guess = min(max(0.0, low), high)
     while high - low > LOG_PRECISION:
-        middle = (low + high) / 2
-        if _mean_entropy(held, valid, middle) < target:
-            low = middle
-        else:
-            high = middle
-    return math.exp((low + high) / 2)
+        found, slope = _mean_entropy(held, valid, guess)
+        step = (target - found) / slope if slope > 0 else math.inf
+        if abs(step) <= LOG_PRECISION:
+            break
+        low, high = (guess, high) if found < target else (low, guess)
+        guess = guess + step if low < guess + step < high else (low + high) / 2
+    return math.exp(guess)
 
 
 def _spread(scores: Tensor, mask: Tensor) -> Tensor:
@@ -111,10 +113,19 @@ def _entropy(scores: Tensor, mask: Tensor) -> Tensor:
     return terms.sum(-1)
 
 
-def _mean_entropy(scores: Tensor, mask: Tensor, log_temperature: float) -> float:
-    temperature = math.exp(log_temperature)
+def _mean_entropy(scores: Tensor, mask: Tensor, log_temperature: float) -> tuple[float, float]:
+    """Return the mean entropy of lists, and its slope along the log of the temperature.
+
+    With x = h / t and exposure e = softmax(x), dH / d log t is the variance of x under e.
+    """
 
     def measure(scores: Tensor, mask: Tensor) -> Tensor:
-        return _entropy(scores / temperature, mask)
+        scaled = (scores / math.exp(log_temperature)).masked_fill(~mask, -torch.inf)
+        exposure = scaled.softmax(-1)
+        held = scaled.masked_fill(~mask, 0)
+        mean = (exposure * held).sum(-1, keepdim=True)
+        variance = (exposure * (held - mean) ** 2).sum(-1)
+        return torch.stack([torch.special.entr(exposure).sum(-1), variance], -1)
 
-    return float(by_blocks(measure, scores, mask).nanmean())
+    found, slope = by_blocks(measure, scores, mask).nanmean(0).tolist()
+    return found, slope
