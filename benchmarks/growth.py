@@ -20,7 +20,7 @@ import torch
 
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.phases import build_phases
 from fairtopk.lists import Lists, split
 from fairtopk.optimizers.lazy import LazyOptimizer

@@ -39,7 +39,8 @@ from fairtopk.distilling.samplers import DistillSampler
 from fairtopk.distilling.teacher import Catalogue, Lesson, lesson_of
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS
 from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.phases import build_phases
 from fairtopk.experiments.run import build_trainer
 from fairtopk.lists import Lists, Ratings, split

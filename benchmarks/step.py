@@ -30,7 +30,8 @@ from fairtopk.experiments.build import (
     build_sampler,
     build_scorer,
 )
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.phases import build_phases
 from fairtopk.lists import Lists, split
 from fairtopk.steps import threads_of, train_step

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.build import build_lists
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists

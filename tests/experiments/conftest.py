@@ -10,7 +10,7 @@ import torch
 from fairtopk.checkpoints import Saved
 from fairtopk.experiments import paper_outputs
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import dump_config
+from fairtopk.experiments.config_file import dump_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.paper_data import Found, embedded
 from fairtopk.experiments.paper_files import write_figure

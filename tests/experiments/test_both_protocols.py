@@ -20,7 +20,8 @@ from fairtopk.experiments.both_protocols import (
 )
 from fairtopk.experiments.cells import run_cell
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.measuring import evaluate_run, measure, some_users
 from fairtopk.experiments.result import summary

@@ -11,7 +11,8 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_pair, load_tensors
 from fairtopk.estimators.methods import METHODS
 from fairtopk.experiments import build, phases
-from fairtopk.experiments.config import Config, check_config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config, load_config
 from fairtopk.experiments.run import AnyTrainer, train_run
 from fairtopk.lists import Lists
 from fairtopk.samplers import ListSampler

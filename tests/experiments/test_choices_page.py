@@ -8,7 +8,7 @@ from types import ModuleType
 import polars as pl
 import pytest
 
-from fairtopk.experiments.config import dump_config
+from fairtopk.experiments.config_file import dump_config
 
 REPOSITORY = Path(__file__).parents[2]
 

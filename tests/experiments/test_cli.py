@@ -17,7 +17,7 @@ import pytest
 import fairtopk
 from fairtopk.data.known import KNOWN
 from fairtopk.experiments.cli import main
-from fairtopk.experiments.config import load_config
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.run import train_run
 
 CSV = "userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n2,2,3,3\n"

@@ -15,7 +15,7 @@ from torch import Tensor
 import fairtopk as ft
 from fairtopk.checkpoints import Saved
 from fairtopk.experiments.comparing import Comparison
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.result import write_result
 from fairtopk.experiments.run import train_run
 from fairtopk.statistics import holm, paired_difference

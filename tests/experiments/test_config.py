@@ -4,7 +4,8 @@ import pytest
 
 import fairtopk as ft
 from fairtopk.data.known import KNOWN
-from fairtopk.experiments.config import Config, check_config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config, load_config
 
 KS = Config.model_fields["evaluation"].default.k
 

@@ -17,7 +17,8 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import evaluate_full
 from fairtopk.experiments import build
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.model_card import Card, model_card
 from fairtopk.experiments.run import build_trainer, train_run
 from fairtopk.experiments.stages import shared_stages

@@ -15,7 +15,8 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.experiments.build import build_any_lists, build_lists, build_model
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config, check_config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config, load_config
 from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.exported import export_run
 from fairtopk.experiments.measuring import evaluate_run

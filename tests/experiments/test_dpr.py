@@ -14,7 +14,8 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments import build, phases
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists

@@ -11,7 +11,8 @@ import pytest
 import fairtopk as ft
 from fairtopk.estimators.dpr import Dpr
 from fairtopk.experiments import build
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import train_run
 

@@ -15,7 +15,7 @@ from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, i
 from fairtopk.experiments import goal_run, goal_tries
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import load_config
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.goal import (
     GAPS,
     Goal,

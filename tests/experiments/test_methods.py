@@ -14,7 +14,8 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.estimators.methods import METHODS
 from fairtopk.estimators.settings import PRESETS
 from fairtopk.experiments.build import build_objective, build_sampler
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists
 

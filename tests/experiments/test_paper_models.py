@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.flattening import Scored, falls, flattened, scored
 from fairtopk.experiments.paper_models import falls_of, pictures_of
 from fairtopk.experiments.rankings import loader

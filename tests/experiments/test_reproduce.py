@@ -9,7 +9,7 @@ import pytest
 
 from fairtopk.data.files import write_text
 from fairtopk.experiments import paper_outputs
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.reproduce import Plan, plan, reproduce
 from fairtopk.experiments.sweep import Event

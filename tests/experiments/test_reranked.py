@@ -15,7 +15,7 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked import OpenRun, open_run, rerank_run, result_name
 from fairtopk.experiments.reranked_results import with_reranked

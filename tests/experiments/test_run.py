@@ -15,7 +15,8 @@ import torch
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.experiments import build, phases
-from fairtopk.experiments.config import Config, check_config, dump_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists

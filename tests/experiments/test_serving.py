@@ -18,7 +18,7 @@ from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments import exported as exported_files
 from fairtopk.experiments import recommended
 from fairtopk.experiments.cli import main
-from fairtopk.experiments.config import check_config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.opening import open_run
 from fairtopk.experiments.result import measured_ks

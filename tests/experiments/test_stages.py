@@ -10,7 +10,8 @@ import torch
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.experiments.build import build_model
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.disk import room_of
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import teacher_key

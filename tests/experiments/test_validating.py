@@ -10,7 +10,8 @@ import fairtopk as ft
 from fairtopk.evaluation import evaluate_full
 from fairtopk.experiments import validating
 from fairtopk.experiments.build import build_model
-from fairtopk.experiments.config import Config, check_config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config, load_config
 from fairtopk.experiments.measuring import evaluate_run, some_users
 from fairtopk.experiments.protocols import trains_on_catalogue
 from fairtopk.experiments.run import train_run

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import Saved
-from fairtopk.experiments.config import check_config, dump_config
+from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.result import write_result
 from fairtopk.metrics.intervals import means_with_intervals
 

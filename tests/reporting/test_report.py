@@ -13,7 +13,8 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import loader, rankings_of

@@ -11,7 +11,8 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import longest_list
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.run import train_run

@@ -16,7 +16,8 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
 from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config, check_config, dump_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import AnyTrainer, train_run
 from fairtopk.lists import Lists

@@ -11,7 +11,8 @@ from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.both_protocols import has_other
 from fairtopk.experiments.build import AnyLists
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.locks import join_in
 from fairtopk.experiments.measuring import measure

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair, weight_of
-from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import dump_config, load_config
 from fairtopk.experiments.goal_tries import TRIES
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.result import (

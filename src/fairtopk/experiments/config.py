@@ -1,11 +1,9 @@
-"""What a run is made of: a TOML file, checked key by key.
+"""What a run is made of: the tables of its config, checked key by key.
 
 Everything but ``method.name`` has a default. Unknown keys are refused with their path.
 """
 
-import tomllib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,7 +13,6 @@ from pydantic import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -23,17 +20,11 @@ from pydantic import (
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.distilling.settings import DistillSettings
-from fairtopk.errors import InputError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.settings import RUN_PRESETS, DprSettings, Ks, ObjectiveSettings
 from fairtopk.experiments.document_config import misfit, of_documents, with_defaults
-from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.protocols import misplaced_choice, with_choice
-from fairtopk.experiments.toml_text import dump_table
 from fairtopk.robust.settings import RobustSettings
-
-# Two names of one weight: to set one is to replace the other.
-SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
 
 # Of methods whose weight means the same for all data; that of an exposure gap does not.
 USUAL_C = {ROBUST: 1.0, DISTILL: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
@@ -287,72 +278,3 @@ class Config(Section):
             return self
         ks = tuple(sorted({*evaluation.k, *method.ks}))
         return self.model_copy(update={"evaluation": evaluation.model_copy(update={"k": ks})})
-
-
-def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
-    """Return the config of a TOML file; `changes` are like ``method.c=1e5``.
-
-    A change to nothing, like ``data.path=``, unsets the key.
-    """
-    return check_config(read_config(path, changes), str(path))
-
-
-def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a TOML file says after `changes`, not yet checked."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not a TOML file: {error}") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; check the path") from error
-    for change in changes:
-        _apply(change, values)
-    return values
-
-
-def check_config(values: Mapping[str, Any], where: str) -> Config:
-    """Return the config that `values` spell out, refusing the first that is wrong."""
-    if "sweep" in values:
-        raise InputError(f"{where}: [sweep] lists many runs; train them by `fairtopk sweep`")
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        raise InputError(f"{where}: {first_fault(error, values)}") from error
-
-
-def dump_config(config: Config) -> str:
-    """Return a config as TOML text, complete; what TOML cannot say, None, is a comment."""
-    values = config.model_dump(mode="json")
-    lines = [f"seed = {values.pop('seed')}"]
-    for name, section in values.items():
-        lines += ["", *dump_table(name, section)]
-    return "\n".join(lines) + "\n"
-
-
-def _apply(change: str, values: dict[str, Any]) -> None:
-    """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
-    path, separator, text = (part.strip() for part in change.partition("="))
-    if not separator:
-        raise InputError(f"--set takes key=value, for example method.c=1e5, got {change!r}")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    put(values, path, value if text else None)
-
-
-def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set the key ``a.b`` of `values`; None unsets it."""
-    *sections, key = path.split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise InputError(f"cannot set {path}: {section} is not a table")
-    if value is None:
-        values.pop(key, None)
-        return
-    values.pop(SAME_WEIGHT.get(path, key), None)
-    if path == "method.preset":  # its row, not that of a preset that a whole config spells out
-        for name in {name for row in RUN_PRESETS.values() for name in row}:
-            values.pop(name, None)
-    values[key] = value

@@ -18,7 +18,8 @@ from fairtopk.data.files import write_text
 from fairtopk.data.prepared import refuse_used
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.evaluation import sampled_blocks
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.console import TrainingProgress, table
 from fairtopk.experiments.flattening import flattened
 from fairtopk.experiments.opening import load_model

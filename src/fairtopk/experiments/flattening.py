@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairtopk.batches import Batch, candidate_batch
 from fairtopk.errors import InputError
-from fairtopk.experiments.config import load_config
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import Load
 from fairtopk.experiments.result import CONFIG

@@ -16,13 +16,8 @@ from pydantic import Field, PositiveInt, ValidationError, field_validator
 
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, ROBUST, is_fair
-from fairtopk.experiments.config import (
-    Config,
-    Section,
-    check_config,
-    dump_config,
-    read_config,
-)
+from fairtopk.experiments.config import Config, Section
+from fairtopk.experiments.config_file import check_config, dump_config, read_config
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.goal_search import Bounds, Scale
 from fairtopk.experiments.toml_text import dump_table

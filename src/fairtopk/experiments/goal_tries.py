@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from fairtopk.checkpoints import BEFORE, MODEL, STATE, load_pair, save_pair
 from fairtopk.data.files import write_text
 from fairtopk.experiments.build import AnyLists
-from fairtopk.experiments.config import Config, dump_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import dump_config
 from fairtopk.experiments.goal import Goal, weight_key, with_weight
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.result import (

@@ -22,17 +22,8 @@ from pydantic import ValidationError
 from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair
-from fairtopk.experiments.config import (
-    Config,
-    DataConfig,
-    MethodConfig,
-    MethodName,
-    Section,
-    check_config,
-    dump_config,
-    put,
-    read_config,
-)
+from fairtopk.experiments.config import Config, DataConfig, MethodConfig, MethodName, Section
+from fairtopk.experiments.config_file import check_config, dump_config, put, read_config
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.protocols import other_protocol
 from fairtopk.experiments.rerank_requests import Asked

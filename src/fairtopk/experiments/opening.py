@@ -9,7 +9,8 @@ from torch import nn
 from fairtopk.checkpoints import MODEL, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists, build_any_lists, build_model
-from fairtopk.experiments.config import Config, check_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, load_config
 from fairtopk.experiments.result import CONFIG
 from fairtopk.lists import Lists
 

@@ -12,7 +12,8 @@ from fairtopk.batches import Batch, candidate_batch
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists, build_any_lists
-from fairtopk.experiments.config import Config, DataConfig, load_config
+from fairtopk.experiments.config import Config, DataConfig
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.documents import DocumentPart
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.result import CONFIG, USER

@@ -36,7 +36,8 @@ from fairtopk.experiments.build import (
     is_penalised,
 )
 from fairtopk.experiments.choosing import chooser, latest
-from fairtopk.experiments.config import Config, dump_config, load_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import dump_config, load_config
 from fairtopk.experiments.keys import run_key
 from fairtopk.experiments.measuring import longest_list, measure
 from fairtopk.experiments.phases import build_phases, starts_blind

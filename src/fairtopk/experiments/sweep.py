@@ -14,7 +14,7 @@ from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import reads_features_alone
 from fairtopk.experiments.cells import is_done, run_cell
-from fairtopk.experiments.config import dump_config, load_config
+from fairtopk.experiments.config_file import dump_config, load_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import warmup_settings
 from fairtopk.experiments.locks import alone_in

@@ -11,7 +11,8 @@ from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair
 from fairtopk.experiments.build import build_model
-from fairtopk.experiments.config import Config, MethodConfig, check_config
+from fairtopk.experiments.config import Config, MethodConfig
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.run import build_trainer, threads_for
 from fairtopk.kernels.splitting import TRAIN

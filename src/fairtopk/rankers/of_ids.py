@@ -11,7 +11,8 @@ from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
 from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import Config, check_config
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.run import build_trainer
 from fairtopk.lists import HeldOut, Lists, Ratings
 from fairtopk.recommending import Catalogue, catalogue_of, recommend
