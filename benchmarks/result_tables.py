@@ -5,15 +5,27 @@ import re
 from typing import Any
 
 import polars as pl
-from result_claims import OURS, against_rivals, chances, dominates, gamma, sharpness, verdict
+from result_claims import (
+    OURS,
+    RIVALS,
+    against_rivals,
+    chances,
+    dominates,
+    gamma,
+    sharpness,
+    verdict,
+)
 from result_rows import LABELS
 from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_chosen import CHANCE
 from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS
-from fairtopk.reporting.paper_views import BASE, PLUS
+from fairtopk.reporting.paper_views import BASE, NAMES, PLUS
 
+ROBUST = NAMES["robust"]
+RERANKED = f"{BASE}{PLUS}det-const-sort"
+LOSES_MORE = "loses more"  # in the weight of what keeps NDCG nowhere
 NOT_CHOSEN = "none"  # weight of what has none
 
 
@@ -22,6 +34,7 @@ def findings(read: Read) -> dict[str, str]:
     against = list(against_rivals(read))
     return {
         "seeds": seeds(read),
+        "headline": headline(read),
         "verdict": verdict(against),
         "dominates": dominates(against),
         "chances": chances(read),
@@ -52,6 +65,31 @@ def seeds(read: Read) -> str:
         ]
         lines.append([title, f"{of['run'].n_unique():,}", *map(str, counts)])
     return table(["data", "runs", "seeds of K-SONG", "seeds of KSO-RED"], lines)
+
+
+def headline(read: Read) -> str:
+    """Return how each method changes K-SONG at K = 50 on sampled lists, a column per data."""
+    if read.chosen.is_empty():
+        return NOTHING
+    kept = _chosen(read, "rank_exposure_gap", "sampled").filter(
+        (pl.col("k") == 50) & pl.col("method").is_in([OURS, *RIVALS, ROBUST, RERANKED])
+    )
+    titles = [title for title in read.titles if title in set(kept["data"])]
+    lines = []
+    for (method,), part in kept.group_by(["method"], maintain_order=True):
+        of = {str(data): one for (data,), one in part.group_by(["data"])}
+        cells = [_three(of[title]) if title in of else NONE for title in titles]
+        labels = "yes" if method in (ROBUST, RERANKED) else "no"
+        lines.append([str(method).partition(LABELS)[0], labels, *cells])
+    return table(["method", "labels when serving", *titles], lines)
+
+
+def _three(chosen: pl.DataFrame) -> str:
+    """Return how NDCG and both gaps change, in per cent; a dagger where NDCG was not kept."""
+    found = {row["metric"]: row["change"] for row in chosen.to_dicts()}
+    ndcg, *gaps = (100 * found[metric] for metric in ("ndcg", *GAPS))
+    mark = " †" if LOSES_MORE in chosen["weight"][0] else ""
+    return f"{ndcg:+.1f} / {' / '.join(f'{gap:+.0f}' for gap in gaps)}{mark}"
 
 
 def _flat(read: Read) -> str:

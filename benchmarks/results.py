@@ -4,9 +4,10 @@ Usage: python benchmarks/results.py --data DIR --out DIR [--pages docs/results] 
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
 folder of `--out` what is not trained there yet, writes figures and tables there as `fairtopk
-reproduce` does, and puts them on the pages: tables between the marks of ``movielens.md`` and
-``findings.md``, a page of its own for each grouping, figures, and ``movielens.csv``. With
-`--trained` nothing is trained: pages are of what is done so far, and say how much that is.
+reproduce` does, and puts them on the pages: tables between the marks of ``movielens.md``,
+``findings.md`` and the README, a page of its own for each grouping, figures, and
+``movielens.csv``. With `--trained` nothing is trained: pages are of what is done so far, and
+say how much that is.
 
 A run does not know which code made it: each call that trains notes its commit in
 ``commits.txt`` of the folder, and pages name those.
@@ -45,6 +46,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pages", type=Path, default=Path("docs/results"))
+    parser.add_argument("--readme", type=Path, default=Path("README.md"))
     parser.add_argument("--trained", action="store_true")
     asked = parser.parse_args()
     planned = movielens_plan(asked.data)
@@ -55,7 +57,8 @@ def main() -> None:
         say_room(planned.cells, asked.out / RUNS, None)
         with SweepProgress(planned.cells) as progress:
             reproduce(planned, asked.out, watch=progress)
-    write_pages(asked.out, asked.pages, [found.title for found in planned.found])
+    titles = [found.title for found in planned.found]
+    write_pages(asked.out, asked.pages, asked.readme, titles)
 
 
 def movielens_plan(data: Path) -> Plan:
@@ -88,12 +91,13 @@ def commits(out: Path) -> list[str]:
     return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
-def write_pages(out: Path, pages: Path, titles: list[str]) -> None:
+def write_pages(out: Path, pages: Path, readme: Path, titles: list[str]) -> None:
     """Write all pages, figures and the CSV from what `write_paper` left in a folder.
 
     Args:
         out: The folder of runs, figures and tables.
         pages: Where ``movielens.md`` and ``findings.md`` are, with marks for tables.
+        readme: A page with a mark for the table that sums them up.
         titles: What the data sets are called.
     """
     read = _read(out, titles)
@@ -118,9 +122,9 @@ def write_pages(out: Path, pages: Path, titles: list[str]) -> None:
         "time": included(read, "time", ""),
         "config": _config(out),
     }
-    for page, tables in ((f"{NAME}.md", shown), ("findings.md", findings(read))):
-        path = pages / page
-        path.write_text(written(path.read_text(), shown | tables))
+    found = findings(read)
+    for path in (pages / f"{NAME}.md", pages / "findings.md", readme):
+        path.write_text(written(path.read_text(), shown | found))
 
 
 def _read(out: Path, titles: list[str]) -> Read:

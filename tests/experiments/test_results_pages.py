@@ -31,9 +31,10 @@ def pages(results: ModuleType, made: Made, tmp_path_factory: pytest.TempPathFact
     for name in ("movielens.md", "findings.md"):
         text = (REPOSITORY / "docs" / "results" / name).read_text()
         (pages / name).write_text(text)
+    (pages / "README.md").write_text("<!-- headline -->\n<!-- headline -->\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results, "FIGURES", (REAL, "not-drawn"))
-        results.write_pages(out, pages, TITLES)
+        results.write_pages(out, pages, pages / "README.md", TITLES)
     return pages
 
 
@@ -86,6 +87,12 @@ def test_kso_red_is_compared_with_each_rival_seed_by_seed(pages: Path) -> None:
     assert first[5:9] == ["+0 ±0"] * 4
     assert first[9].startswith("**-50 ±")
     assert "0 more, 0 less" in lines_of(pages / "findings.md", "verdict")[0]
+
+
+def test_the_readme_has_a_row_per_method_and_a_column_per_data_set(pages: Path) -> None:
+    head, _, first, *_ = (pages / "README.md").read_text().split("\n")[1:]
+    assert head == "| method | labels when serving | embedded | horror |"
+    assert first == "| KSO-RED | no | -0.4 / -50 / -50 | -0.4 / -50 / -50 |"
 
 
 def test_gammas_stand_side_by_side_at_one_weight(pages: Path) -> None:
