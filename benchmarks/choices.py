@@ -1,5 +1,7 @@
 """Which choices decide: KSO-RED on MovieLens, horror, with one setting changed at a time.
 
+And K-SONG, which it starts from, with other K.
+
 Usage: python benchmarks/choices.py --data DIR --out DIR [--page docs/results/findings.md]
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
@@ -35,6 +37,9 @@ SIGNED = "rank_exposure_gap_signed"
 # Tables of a config, in which lists are alternatives.
 CHOICES: dict[str, dict[str, Any]] = {
     BLIND: {"method": {"name": "k-song"}},
+    "K-SONG for K = 100": {"method": {"name": "k-song", "k": 100}},
+    "K-SONG for K = 200": {"method": {"name": "k-song", "k": 200}},
+    "SONG: the whole list": {"method": {"name": "song"}},
     DEFAULTS: {},
     "blunt psi: sigmoid(2x)": {"method": {"beta": 2.0, "beta_of": "score"}},
     "psi four times as sharp": {"method": {"beta": 40.0}},
