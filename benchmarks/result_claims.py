@@ -102,9 +102,11 @@ def chances(read: Read) -> str:
         & (pl.col("ndcg_change") >= -LOSS)
         & pl.col("method").is_in([BASE, OURS, *RIVALS])
     )
+    place = {name: number for number, name in enumerate((BASE, OURS, *RIVALS))}
+    parts = dict(kept.group_by(["data", "method"], maintain_order=True))
     lines = []
-    for (data, method), part in kept.group_by(["data", "method"], maintain_order=True):
-        cells = []
+    for data, method in sorted(parts, key=lambda of: (read.titles.index(of[0]), place[of[1]])):
+        part, cells = parts[data, method], []
         for metric in ("rsp", "reo"):
             known = part.drop_nulls(metric).sort(metric)
             if known.is_empty():
