@@ -161,7 +161,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path;"
         "from fairtopk.experiments import build; build.LAZY_ROWS = 0;"
-        "from fairtopk.experiments.config import load_config;"
+        "from fairtopk.experiments.config_file import load_config;"
         "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
         "config = load_config(folder / 'c.toml');"
         "train_run(config, folder / sys.argv[2], resume=len(sys.argv) > 3)"

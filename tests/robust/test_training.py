@@ -161,7 +161,7 @@ def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path)
     program = (
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
         "import fairtopk as ft; from fairtopk.data.synthetic import *;"
-        "from fairtopk.experiments.config import load_config;"
+        "from fairtopk.experiments.config_file import load_config;"
         "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
         f"lists = ft.split(make_synthetic({FEW}, bias=2.0).data);"
         "train_run(load_config(folder / 'c.toml'), folder / 'parts', lists=lists)"
