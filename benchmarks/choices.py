@@ -22,7 +22,7 @@ from results import movielens_plan, note_commit
 from fairtopk.experiments.grid import Afterwards, Cell, cells_of
 from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.experiments.sweep import run_sweep
-from fairtopk.experiments.sweep_commands import SweepProgress, say_room
+from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.paper_chosen import change_of
 
 KS = (50, 100, 200)
@@ -68,8 +68,7 @@ def main() -> None:
     say_room(every, asked.out, None)
     with SweepProgress(every) as progress:
         outcome = run_sweep(every, asked.out, watch=progress)
-    for name, why in outcome.failures.items():
-        print(f"failed: {name}: {why}")
+    tell_failures(outcome)
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
     asked.page.write_text(written(asked.page.read_text(), {"choices": shown(rows)}))
@@ -105,7 +104,10 @@ def read_rows(cells: dict[str, list[Cell]], out: Path) -> Iterable[dict[str, Any
                 )
                 change = change_of(of_seeds, blind)
                 row |= {metric: sum(of_seeds.values()) / len(of_seeds)}
-                row |= {f"{metric}_change": change.mean, f"{metric}_low": change.low}
+                row |= {
+                    f"{metric}_change": change.mean,
+                    f"{metric}_reach": change.high - change.mean,
+                }
             signed_of = [metrics[f"{SIGNED}@{k}"]["mean"] for metrics in seeds.values()]
             yield row | {SIGNED: sum(signed_of) / len(signed_of)}
 

@@ -29,7 +29,7 @@ from fairtopk.experiments.paper_data import find_data
 from fairtopk.experiments.paper_outputs import RUNS, write_paper
 from fairtopk.experiments.paper_plan import FULL, paper_cells
 from fairtopk.experiments.reproduce import Plan, reproduce
-from fairtopk.experiments.sweep_commands import SweepProgress, say_room
+from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
 
@@ -56,7 +56,8 @@ def main() -> None:
         note_commit(asked.out)
         say_room(planned.cells, asked.out / RUNS, None)
         with SweepProgress(planned.cells) as progress:
-            reproduce(planned, asked.out, watch=progress)
+            outcome = reproduce(planned, asked.out, watch=progress)
+        tell_failures(outcome)
     titles = [found.title for found in planned.found]
     write_pages(asked.out, asked.pages, asked.readme, titles)
 
