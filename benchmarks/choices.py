@@ -23,7 +23,7 @@ from fairtopk.experiments.grid import Afterwards, Cell, cells_of
 from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.experiments.sweep import run_sweep
 from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
-from fairtopk.reporting.paper_chosen import change_of
+from fairtopk.reporting.paper_seeds import change_of
 
 KS = (50, 100, 200)
 SEEDS = [0, 1, 2]
@@ -64,7 +64,7 @@ def main() -> None:
     asked = parser.parse_args()
     cells = {choice: cells_for(choice, asked.data) for choice in CHOICES}
     every = [cell for of in cells.values() for cell in of]
-    note_commit(asked.out)
+    note_commit(asked.out, every, asked.out)
     say_room(every, asked.out, None)
     with SweepProgress(every) as progress:
         outcome = run_sweep(every, asked.out, watch=progress)
@@ -106,7 +106,7 @@ def read_rows(cells: dict[str, list[Cell]], out: Path) -> Iterable[dict[str, Any
                 row |= {metric: sum(of_seeds.values()) / len(of_seeds)}
                 row |= {
                     f"{metric}_change": change.mean,
-                    f"{metric}_reach": change.high - change.mean,
+                    f"{metric}_reach": change.reach,
                 }
             signed_of = [metrics[f"{SIGNED}@{k}"]["mean"] for metrics in seeds.values()]
             yield row | {SIGNED: sum(signed_of) / len(signed_of)}

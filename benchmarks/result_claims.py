@@ -8,8 +8,9 @@ from result_rows import difference, of_runs
 from result_text import NONE, Read, changes, columns, points, table
 
 from fairtopk.estimators.methods import METHODS
-from fairtopk.reporting.paper_chosen import Change
-from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS
+from fairtopk.reporting.paper_choosing import LOSS
+from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
+from fairtopk.reporting.paper_seeds import SeedMean
 from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES
 
 OURS = NAMES["kso-red"]
@@ -36,7 +37,7 @@ class Against(NamedTuple):
     gap: str
     k: int
     rival: str
-    change: Change
+    change: SeedMean
 
 
 def against_rivals(read: Read) -> Iterator[Against]:
@@ -61,7 +62,7 @@ def against_rivals(read: Read) -> Iterator[Against]:
 
 def dominates(against: list[Against]) -> str:
     """Return every comparison in percentage points of K-SONG's gap."""
-    found: dict[tuple[str, str, str, int], dict[str, Change]] = {}
+    found: dict[tuple[str, str, str, int], dict[str, SeedMean]] = {}
     for one in against:
         key = (one.data, one.protocol, one.gap, one.k)
         found.setdefault(key, {})[one.rival] = one.change
@@ -85,13 +86,28 @@ def verdict(against: list[Against]) -> str:
     return table(["against", "lists", *GAPS.values()], lines)
 
 
-def _counted(found: list[Change]) -> str:
+def _counted(found: list[SeedMean]) -> str:
     sure = [change for change in found if change.seeds > 1]
     more = sum(change.high < 0 for change in sure)
     less = sum(change.low > 0 for change in sure)
     text = f"{more} more, {less} less, {len(sure) - more - less} open"
     single = len(found) - len(sure)
     return f"{text}, {single} with one seed" if single else text
+
+
+def starts(read: Read) -> str:
+    """Return how models without a penalty differ from K-SONG, at K = 50 on sampled lists."""
+    blind = [NAMES[name] for name in ("song", "listnet")]
+    kept = read.rows.filter(
+        (pl.col("k") == 50)
+        & (pl.col("protocol") == "sampled")
+        & (pl.col("method").is_in(blind) | (pl.col("weight") == 0))
+    )
+    lines = [
+        [row["data"], row["method"], str(row["seeds"]), *changes(row)]
+        for row in sorted(kept.to_dicts(), key=lambda row: read.titles.index(row["data"]))
+    ]
+    return table(["data", "method", "seeds", *columns("@50")], lines)
 
 
 def chances(read: Read) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from fairtopk.reporting.paper_chosen import Change, change_of
+from fairtopk.reporting.paper_seeds import BySeed, SeedMean, change_of, seed_mean
 from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES, PLUS
 
 CHANGED = ("ndcg", "exposure_gap", "exposure_gap_released", "rank_exposure_gap")
@@ -25,8 +25,6 @@ SHOWN = (
 LABELS = " ("  # what follows in a method's name says that it needs labels
 POINT = ["data", "protocol", "method", "weight", "k"]
 DIGITS = 4
-
-Values = Mapping[int, float]  # seed to value
 
 
 def read_rows(results: pl.DataFrame) -> pl.DataFrame:
@@ -63,7 +61,7 @@ def _named(method: str, preset: str | None, gamma_u: float | None) -> str:
 
 
 def _row(
-    key: tuple[Any, ...], points: Mapping[tuple[Any, ...], Mapping[str, Values]]
+    key: tuple[Any, ...], points: Mapping[tuple[Any, ...], Mapping[str, BySeed]]
 ) -> dict[str, Any]:
     values = points[key]
     row = dict(zip(POINT, key, strict=True))
@@ -75,11 +73,11 @@ def _row(
         if metric in CHANGED:
             change = change_of(of_seeds, blind.get(metric, {}))
             found[f"{metric}_change"] = _short(change.mean)
-            found[f"{metric}_reach"] = _short(change.high - change.mean)
+            found[f"{metric}_reach"] = _short(change.reach)
     return row | found
 
 
-def difference(one: Values, other: Values, blind: Values) -> Change:
+def difference(one: BySeed, other: BySeed, blind: BySeed) -> SeedMean:
     """Return by how much more one model changes a metric than another, seed by seed.
 
     Args:
@@ -87,8 +85,8 @@ def difference(one: Values, other: Values, blind: Values) -> Change:
         other: The same of the other model.
         blind: The same of the model whose share they change.
     """
-    both = {s: 1 + (one[s] - other[s]) / blind[s] for s in one if s in other and blind.get(s)}
-    return change_of(both, dict.fromkeys(both, 1.0))
+    both = [seed for seed in one if seed in other and blind.get(seed)]
+    return seed_mean([(one[seed] - other[seed]) / blind[seed] for seed in both])
 
 
 def of_runs(results: pl.DataFrame, runs: str) -> dict[tuple[str, str, int], dict[int, float]]:

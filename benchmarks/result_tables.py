@@ -13,14 +13,16 @@ from result_claims import (
     dominates,
     gamma,
     sharpness,
+    starts,
     verdict,
 )
 from result_rows import LABELS
 from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
 from fairtopk.reporting.figures import slug
+from fairtopk.reporting.paper_choosing import LOSS
 from fairtopk.reporting.paper_chosen import CHANCE
-from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS
+from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
 from fairtopk.reporting.paper_views import BASE, NAMES, PLUS
 
 ROBUST = NAMES["robust"]
@@ -35,6 +37,7 @@ def findings(read: Read) -> dict[str, str]:
     return {
         "seeds": seeds(read),
         "headline": headline(read),
+        "starts": starts(read),
         "verdict": verdict(against),
         "dominates": dominates(against),
         "chances": chances(read),
@@ -115,10 +118,12 @@ def _flat(read: Read) -> str:
 
 
 def _share(falls: pl.DataFrame) -> str:
-    """Return the share of the mean fall; in words that the gap does not fall."""
+    """Return the share of the mean fall; in words that there is none, or nothing as flat."""
     before, flat, after = (falls[name].to_list() for name in ("before", "flat", "after"))
-    if None in flat or sum(before) <= sum(after):
+    if sum(before) <= sum(after):
         return "no fall"
+    if None in flat:
+        return "undefined"
     return f"{100 * (sum(before) - sum(flat)) / (sum(before) - sum(after)):.0f} %"
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fairtopk.reporting.paper_chosen import Change
+from fairtopk.reporting.paper_seeds import SeedMean
 from fairtopk.reporting.words import number
 
 NOTHING = "*No run of this is done yet.*"
@@ -59,7 +59,7 @@ def percent(change: float | None, reach: float | None) -> str:
     return f"{100 * change:+.1f} %" + ("" if reach is None else f" ±{100 * reach:.1f}")
 
 
-def points(change: Change) -> str:
+def points(change: SeedMean) -> str:
     """Return a difference in percentage points, in bold where its interval leaves out 0."""
     if change.seeds == 0:
         return NONE

@@ -25,6 +25,8 @@ from result_rows import read_rows
 from result_tables import findings, included, seeds
 from result_text import NOTHING, Read
 
+from fairtopk.experiments.cells import is_done
+from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.paper_data import find_data
 from fairtopk.experiments.paper_outputs import RUNS, write_paper
 from fairtopk.experiments.paper_plan import FULL, paper_cells
@@ -53,7 +55,7 @@ def main() -> None:
     if asked.trained:
         write_paper(planned, asked.out)
     else:
-        note_commit(asked.out)
+        note_commit(asked.out, planned.cells, asked.out / RUNS)
         say_room(planned.cells, asked.out / RUNS, None)
         with SweepProgress(planned.cells) as progress:
             outcome = reproduce(planned, asked.out, watch=progress)
@@ -72,8 +74,16 @@ def movielens_plan(data: Path) -> Plan:
     return Plan(found, FULL, paper_cells(found, FULL))
 
 
-def note_commit(out: Path) -> None:
-    """Add the commit of the code at hand to those that made runs of a folder."""
+def note_commit(out: Path, cells: list[Cell], runs: Path) -> None:
+    """Add the commit of the code at hand to those that made runs, if some are still to be made.
+
+    Args:
+        out: Where commits are noted.
+        cells: The runs.
+        runs: Their folder.
+    """
+    if all(is_done(cell, runs) for cell in cells):
+        return
     said = [_git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "src")]
     commit = f"{said[0]} with changes" if said[1] else said[0]
     if commit not in commits(out):

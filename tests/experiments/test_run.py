@@ -196,10 +196,21 @@ def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
     with pytest.raises(ft.InputError, match="exists and is not empty; go on with --resume"):
         train_run(config(), tmp_path / "run", lists=lists)
     other = config(method={**BASE["method"], "k": 10})
-    with pytest.raises(ft.InputError, match="was started with another config"):
+    with pytest.raises(ft.InputError, match=r"another config: method\.k was 20 and is now 10;"):
         train_run(other, tmp_path / "run", lists=lists, resume=True)
     with pytest.raises(ft.InputError, match="holds no run to go on with"):
         train_run(config(), tmp_path / "none", lists=lists, resume=True)
+
+
+def test_a_damaged_metrics_file_can_be_measured_again(lists: Lists, tmp_path: Path) -> None:
+    result = train_run(config(), tmp_path / "run", lists=lists)
+    metrics = tmp_path / "run" / "metrics.json"
+    metrics.write_text("{")
+    with pytest.raises(ft.InputError, match="is damaged; remove it, and --resume measures"):
+        train_run(config(), tmp_path / "run", lists=lists, resume=True)
+    metrics.unlink()
+    again = train_run(config(), tmp_path / "run", lists=lists, resume=True)
+    assert again["metrics"] == result["metrics"]
 
 
 @pytest.mark.usefixtures("_lazy")

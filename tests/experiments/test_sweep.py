@@ -1,5 +1,6 @@
 """Sweeps on the embedded data: repeated, killed, gone on with."""
 
+import gc
 import json
 import random
 import shutil
@@ -12,11 +13,14 @@ from typing import Any
 
 import polars as pl
 import pytest
+from torch import nn
 
 import fairtopk as ft
+from fairtopk import checkpoints
+from fairtopk.checkpoints import save_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments import locks
-from fairtopk.experiments.cells import AFTERWARDS, run_cell
+from fairtopk.experiments.cells import AFTERWARDS, is_done, run_cell
 from fairtopk.experiments.console import STOPPED
 from fairtopk.experiments.disk import refuse_too_little, room_of
 from fairtopk.experiments.grid import load_sweep
@@ -24,6 +28,8 @@ from fairtopk.experiments.report import report
 from fairtopk.experiments.sweep import Event, run_sweep
 from fairtopk.experiments.sweep_commands import say_room
 from fairtopk.experiments.workers import Finished
+from fairtopk.lists import Lists
+from fairtopk.training import Trainer
 
 SWEEP = """
 [model]
@@ -190,7 +196,7 @@ def test_of_runs_that_share_a_warmup_one_goes_first(
 
 
 def test_another_config_for_a_run_that_is_there_is_refused(toml: Path, swept: Path) -> None:
-    with pytest.raises(InputError, match="is not what the sweep now asks of that run"):
+    with pytest.raises(InputError, match=r"of that run: training\.epochs was 2 and is now 3;"):
         run_sweep(load_sweep(toml, ["training.epochs=3"]), swept)
 
 
@@ -227,8 +233,81 @@ def test_a_model_that_was_not_kept_cannot_be_measured_in_new_ways(
     cell = load_sweep(toml, ["sweep.rerank=[]", "sweep.keep_models=false"])[0]
     run_cell(cell, out)
     assert not (out / cell.name / "model.safetensors").exists()
+    run_cell(load_sweep(toml)[0], out)  # what was done before was not forgotten
     with pytest.raises(InputError, match="has not kept its model"):
-        run_cell(load_sweep(toml)[0], out)
+        run_cell(load_sweep(toml, ['sweep.rerank=[{ method = "fa-ir" }]'])[0], out)
+
+
+def test_less_may_be_asked_of_a_sweep_that_is_done(
+    toml: Path, swept: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(swept, out)
+    cells = load_sweep(toml, ["sweep.rerank=[]", "sweep.protocols=[]"])
+    assert all(is_done(cell, out) for cell in cells)
+    assert not any(
+        is_done(cell, out)
+        for cell in load_sweep(toml, ['sweep.rerank=[{ method = "fa-ir" }]'])
+        if cell.reranked
+    )
+
+
+def test_a_damaged_metrics_file_fails_its_own_run_alone(
+    toml: Path, swept: Path, tmp_path: Path
+) -> None:
+    out, cells = tmp_path / "out", load_sweep(toml)
+    shutil.copytree(swept, out)
+    (out / cells[1].name / "metrics.json").write_text('{"metrics": ')
+    outcome = run_sweep(cells, out, processes=1)
+    assert list(outcome.failures) == [cells[1].name]
+    assert "metrics.json is damaged; remove its folder" in outcome.failures[cells[1].name]
+    kept = json.loads((out / "results.json").read_text())
+    assert [one["run"] for one in kept] == [cells[place].name for place in (0, 2, 3)]
+
+
+def test_what_a_kill_left_behind_is_removed(toml: Path, swept: Path, tmp_path: Path) -> None:
+    out, cells = tmp_path / "out", load_sweep(toml)
+    shutil.copytree(swept, out)
+    left = [
+        out / cells[0].name / "state.safetensors",
+        out / "warmups" / ".a.safetensors.1.part",
+    ]
+    for path in left:
+        path.touch()
+    run_sweep(cells, out)
+    assert not any(path.exists() for path in left)
+    assert (out / cells[0].name / "model.safetensors").exists()
+    assert list((out / "warmups").iterdir())
+
+
+def test_room_is_told_for_the_checkpoint_that_is_being_written_too(
+    toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, sizes = load_sweep(toml)[0], []
+
+    def save(path: Path, *saved: Any) -> None:
+        save_tensors(path, *saved)
+        sizes.append(sum(one.stat().st_size for one in path.parent.glob("*.safetensors")))
+
+    monkeypatch.setattr(checkpoints, "save_tensors", save)
+    run_cell(cell, tmp_path)
+    assert len(sizes) == 6  # three epochs, two files
+    assert max(sizes) <= room_of([cell]).at_work < 4 * max(sizes)
+
+
+def test_nothing_is_left_in_memory_of_cells_that_are_done(toml: Path, tmp_path: Path) -> None:
+    kinds = (Trainer, Lists, nn.Module)
+
+    def alive() -> int:
+        gc.collect()
+        return sum(issubclass(type(one), kinds) for one in gc.get_objects())
+
+    first, *others = load_sweep(toml, ["sweep.seed=[0, 1, 2]"])
+    run_cell(first, tmp_path)
+    after_one = alive()  # the data at hand is kept
+    for cell in others:
+        run_cell(cell, tmp_path)
+    assert alive() == after_one
 
 
 def test_room_on_disk_is_bounded_and_told_beforehand(toml: Path, swept: Path) -> None:

@@ -18,6 +18,7 @@ from fairtopk.experiments.locks import join_in
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import loader
+from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked import OpenRun, rerank_run, result_name
 from fairtopk.experiments.result import (
     CONFIG,
@@ -42,10 +43,11 @@ def is_done(cell: Cell, out: Path) -> bool:
     """Return whether nothing is left to do for a cell."""
     folder = out / cell.name
     try:
-        asked = json.loads((folder / AFTERWARDS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        read_result(folder / METRICS)
+    except (OSError, InputError):  # a damaged one is told of when its turn comes
         return False
-    return (folder / METRICS).exists() and bool(asked == _asked(cell))
+    done = _done(folder)
+    return all(one in done[what] for what, asked in _asked(cell).items() for one in asked)
 
 
 def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
@@ -54,17 +56,35 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     folder = out / cell.name
     begun = (folder / CONFIG).exists()
     if not begun:  # perhaps killed before anything was whole
-        _remove_halves(folder)
+        remove_halves(folder)
     lists = _load(cell.config.data, cell.config.seed)
     train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
     for protocol in cell.protocols:
         if not has_other(folder, read_result(folder / METRICS), protocol):
             _measure_by(protocol, cell, folder, lists)
-    if cell.reranked:
-        _rerank(cell, folder, lists)
-    write_text(folder / AFTERWARDS, json.dumps(_asked(cell), indent=2) + "\n")
-    _tidy_up(folder, keep_model=cell.keep_model)
+    done = _done(folder)
+    if left := [asked for asked in cell.reranked if _plain(asked) not in done["rerank"]]:
+        _rerank(left, cell, folder, lists)
+    for what, asked in _asked(cell).items():
+        done[what] += [one for one in asked if one not in done[what]]
+    write_text(folder / AFTERWARDS, json.dumps(done, indent=2) + "\n")
+    tidy_up(cell, out)
     return read_result(folder / METRICS)
+
+
+def tidy_up(cell: Cell, out: Path) -> None:
+    """Remove what a finished cell has no use for: state to go on from, older checkpoints."""
+    folder = out / cell.name
+    names = [f"{prefix}{name}" for prefix in (BEFORE, "new-") for name in (MODEL, STATE)]
+    for name in [*names, STATE, *([] if cell.keep_model else [MODEL])]:
+        (folder / name).unlink(missing_ok=True)
+    remove_halves(folder)
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove files that were being written when a sweep was killed; see `replacing`."""
+    for half in folder.glob(".*.part"):
+        half.unlink()
 
 
 def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> None:
@@ -77,11 +97,11 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> Non
     write_result(folder / metrics_name(result), result, queries)
 
 
-def _rerank(cell: Cell, folder: Path, lists: AnyLists) -> None:
+def _rerank(left: list[Asked], cell: Cell, folder: Path, lists: AnyLists) -> None:
     assert isinstance(lists, Lists)  # `cells_of` refuses others
     model = _model(folder, lists, cell.config)
     run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
-    for asked in cell.reranked:
+    for asked in left:
         result, queries = rerank_run(run, asked).measured
         write_result(folder / result_name(result), result, queries)
 
@@ -95,24 +115,21 @@ def _model(folder: Path, lists: AnyLists, config: Config) -> torch.nn.Module:
     return load_model(folder, lists, config)
 
 
-def _tidy_up(folder: Path, *, keep_model: bool) -> None:
-    """Remove what a finished run has no use for: state to go on from, and older checkpoints."""
-    names = [f"{prefix}{name}" for prefix in (BEFORE, "new-") for name in (MODEL, STATE)]
-    for name in [*names, STATE, *([] if keep_model else [MODEL])]:
-        (folder / name).unlink(missing_ok=True)
-    _remove_halves(folder)
+def _asked(cell: Cell) -> dict[str, list[Any]]:
+    """Return what is to be done with a cell once it is trained."""
+    return {"protocols": [*cell.protocols], "rerank": [_plain(one) for one in cell.reranked]}
 
 
-def _remove_halves(folder: Path) -> None:
-    """Remove files that were being written when a run was killed; see `replacing`."""
-    for half in folder.glob(".*.part"):
-        half.unlink()
+def _done(folder: Path) -> dict[str, list[Any]]:
+    """Return what was done of it, now or for an earlier sweep."""
+    try:
+        found: dict[str, list[Any]] = json.loads((folder / AFTERWARDS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {"protocols": [], "rerank": []}
+    return found
 
 
-def _asked(cell: Cell) -> dict[str, Any]:
-    """Return what is done with a cell once it is trained, as JSON would give it back."""
-    reranked = [asked._asdict() for asked in cell.reranked]
-    found: dict[str, Any] = json.loads(
-        json.dumps({"protocols": cell.protocols, "rerank": reranked})
-    )
+def _plain(asked: Asked) -> dict[str, Any]:
+    """Return a request as JSON would give it back."""
+    found: dict[str, Any] = json.loads(json.dumps(asked._asdict()))
     return found

@@ -1,7 +1,8 @@
 """Configs as TOML: read from a file, changed key by key, checked, and written out whole."""
 
+import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,23 @@ def dump_config(config: Config) -> str:
     for name, section in values.items():
         lines += ["", *dump_table(name, section)]
     return "\n".join(lines) + "\n"
+
+
+def what_differs(kept: Config, asked: Config) -> str:
+    """Return in words the first key in which two configs differ."""
+    one, other = (dict(_keys(config.model_dump(mode="json"))) for config in (kept, asked))
+    key = next(key for key in one | other if one.get(key) != other.get(key))
+    was, now = (json.dumps(values.get(key)) for values in (one, other))
+    return f"{key} was {was} and is now {now}"
+
+
+def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield ``a.b`` and its value for every key, at any depth."""
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value
 
 
 def _apply(change: str, values: dict[str, Any]) -> None:

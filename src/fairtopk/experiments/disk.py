@@ -16,8 +16,9 @@ from fairtopk.lists import Lists
 
 BYTES = 4  # of a number
 PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
-SMALL_FILES = 200_000  # config, log, metrics and provenance of a run
-COPIES = 2  # of a checkpoint: one is written before the other goes
+SMALL_FILES = 200_000  # config, metrics and provenance of a run
+PER_EPOCH = 4_000  # of its log
+COPIES = 3  # of a checkpoint: the last two, and the one that is being written
 STATE = 5  # a checkpoint in models: the kept one, the last, two of an optimizer, a teacher
 
 
@@ -48,6 +49,7 @@ def room_of(cells: Iterable[Cell]) -> Room:
         model, users, pairs = sizes[key]
         files = 2 + len(cell.reranked)  # both protocols
         kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
+        kept += PER_EPOCH * (config.training.warmup_epochs + config.training.epochs)
         kept += model if cell.keep_model else 0
         drawn = config.training.lists
         heads = users * drawn.head if drawn.top else 0

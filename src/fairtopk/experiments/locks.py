@@ -14,7 +14,7 @@ try:
 except ImportError:  # where there are no such locks, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
-LOCK = ".lock"
+LOCK, AT_WORK = ".lock", ".lock-processes"  # of the sweep, and of its processes
 PATIENCE = 20.0  # seconds for the processes of a sweep that was killed to end
 
 
@@ -25,10 +25,16 @@ def alone_in(out: Path) -> Iterator[None]:
     if fcntl is None:
         yield
         return
-    handle = os.open(out / LOCK, os.O_CREAT | os.O_RDWR)
+    handle = _opened(out / LOCK)
     try:
         _take_alone(handle, out)
-        fcntl.flock(handle, fcntl.LOCK_SH)  # its own processes join
+        processes = _opened(
+            out / AT_WORK
+        )  # those of a sweep that was killed end a little later
+        try:
+            _take_alone(processes, out)
+        finally:
+            os.close(processes)
         yield
     finally:
         os.close(handle)
@@ -36,12 +42,16 @@ def alone_in(out: Path) -> Iterator[None]:
 
 @cache
 def join_in(out: Path) -> int | None:
-    """Hold the lock of a sweep for as long as this process lives."""
+    """Keep sweeps to come out of a folder for as long as this process of one lives."""
     if fcntl is None:
         return None
-    handle = os.open(out / LOCK, os.O_CREAT | os.O_RDWR)
+    handle = _opened(out / AT_WORK)
     fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR)
 
 
 def _take_alone(handle: int, out: Path) -> None:

@@ -9,6 +9,7 @@ from fairtopk.experiments.console import console
 from fairtopk.experiments.sweep_commands import (
     SOME_FAILED,
     SweepProgress,
+    kept_so_far,
     say_room,
     tell_failures,
 )
@@ -39,8 +40,11 @@ def reproduce(
     planned = plan(data, quick=quick)
     for one in planned.found:
         console.print(f"data: {one.title}", highlight=False)
+    if data is not None and len(planned.found) == 1:
+        wanted = "MovieLens 100K, which --quick takes" if quick else "the paper's data"
+        console.print(f"{data} has nothing of {wanted}", highlight=False, soft_wrap=True)
     say_room(planned.cells, out / RUNS, processes)
-    with SweepProgress(planned.cells) as progress:
+    with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
         outcome = run(planned, out, processes=processes, watch=progress)
     if outcome.done:
         console.print(f"look at {out / PAGE}", highlight=False, soft_wrap=True, markup=False)

@@ -18,12 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from fairtopk.checkpoints import (
-    Saved,
-    has_checkpoint,
-    load_pair,
-    save_pair,
-)
+from fairtopk.checkpoints import STATE, Saved, has_checkpoint, load_pair, save_pair
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.alarms import alarms
@@ -37,7 +32,7 @@ from fairtopk.experiments.build import (
 )
 from fairtopk.experiments.choosing import chooser, latest
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import dump_config, load_config
+from fairtopk.experiments.config_file import dump_config, load_config, what_differs
 from fairtopk.experiments.keys import run_key
 from fairtopk.experiments.measuring import longest_list, measure
 from fairtopk.experiments.phases import build_phases, starts_blind
@@ -216,9 +211,9 @@ def _finished(out: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads((out / METRICS).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(
-            f"{out / METRICS} is damaged; remove it, and --resume measures again"
-        ) from error
+        kept = (out / STATE).exists()  # which a sweep removes
+        advice = "it, and --resume measures again" if kept else "its folder, and train it again"
+        raise InputError(f"{out / METRICS} is damaged; remove {advice}") from error
     return found
 
 
@@ -226,6 +221,9 @@ def _resumed_config(config: Config, out: Path) -> Config:
     if not (out / CONFIG).exists():
         raise InputError(f"{out} holds no run to go on with; start it without --resume")
     kept = load_config(out / CONFIG)
-    if kept != config:
-        raise InputError(f"{out} was started with another config; see its {CONFIG}")
+    if dump_config(kept) != dump_config(config):
+        raise InputError(
+            f"{out} was started with another config: {what_differs(kept, config)}; go on with "
+            f"its own {CONFIG}, or choose another folder"
+        )
     return kept

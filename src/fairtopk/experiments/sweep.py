@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import reads_features_alone
-from fairtopk.experiments.cells import is_done, run_cell
-from fairtopk.experiments.config_file import dump_config, load_config
+from fairtopk.experiments.cells import WARMUPS, is_done, remove_halves, run_cell, tidy_up
+from fairtopk.experiments.config_file import dump_config, load_config, what_differs
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import warmup_settings
 from fairtopk.experiments.locks import alone_in
@@ -79,7 +79,9 @@ def _run(
     _refuse_others(cells, out)
     waiting = [cell for cell in cells if not is_done(cell, out)]
     done = [cell for cell in cells if cell not in waiting]
+    remove_halves(out / WARMUPS)
     for cell in done:
+        tidy_up(cell, out)  # perhaps it was killed before it could
         watch(Event(cell, "done"))
     warm = {None, *(_warmup(cell) for cell in done)}
     running: dict[str, Cell] = {}
@@ -133,10 +135,13 @@ def _refuse_others(cells: Iterable[Cell], out: Path) -> None:
     """Refuse a folder in which a cell was begun with another config."""
     for cell in cells:
         path = out / cell.name / CONFIG
-        if path.exists() and dump_config(load_config(path)) != dump_config(cell.config):
+        if not path.exists():
+            continue
+        kept = load_config(path)
+        if dump_config(kept) != dump_config(cell.config):
             raise InputError(
-                f"{path} is not what the sweep now asks of that run; choose another --out, or "
-                f"remove the run"
+                f"{path} is not what the sweep now asks of that run: "
+                f"{what_differs(kept, cell.config)}; choose another --out, or remove the run"
             )
 
 

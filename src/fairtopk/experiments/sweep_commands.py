@@ -2,6 +2,8 @@
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,17 +54,23 @@ def sweep(
     from fairtopk.experiments.sweep import RESULTS, run_sweep
 
     say_room(cells, out, processes)
-    with SweepProgress(cells) as progress:
-        try:
-            outcome = run_sweep(cells, out, processes=processes, watch=progress)
-        except KeyboardInterrupt:
-            _say("what is done is kept; go on with the same command and --resume")
-            raise
+    with SweepProgress(cells) as progress, kept_so_far("the same command and --resume"):
+        outcome = run_sweep(cells, out, processes=processes, watch=progress)
     if outcome.done:
         page = report(out)
         _say(f"{outcome.done:,} runs are done: {out / RESULTS}; look at {page}")
     if tell_failures(outcome):
         raise Exit(SOME_FAILED)
+
+
+@contextmanager
+def kept_so_far(command: str) -> Iterator[None]:
+    """Tell on Ctrl-C how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say(f"what is done is kept; go on with {command}")
+        raise
 
 
 def tell_failures(outcome: "Outcome") -> bool:

@@ -17,7 +17,7 @@ from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel
 
 ID_MODELS = ("neumf", "mf")
 NAMES = (*METHODS, *ADVERSARIAL, ROBUST, DISTILL)
-C_RELATIVE = 0.5  # what MovieLens 1M was best served by; see the study
+C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 
 

@@ -1,20 +1,20 @@
 """Of each method the point that is chosen on validation, at every K and by both protocols.
 
-Changes are from K-SONG of the same seed. Their intervals are over seeds, by Student's t, which
-is wide for few seeds, as it should be.
+Changes are from K-SONG of the same seed.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.figures import slug
-from fairtopk.reporting.paper_fronts import GAPS, LOSS, PROTOCOLS, Choice, choose
+from fairtopk.reporting.paper_choosing import LOSS, Choice, choose
+from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
+from fairtopk.reporting.paper_seeds import SeedMean, by_seed, change_of
 from fairtopk.reporting.paper_table import PaperTable, Row, joined, shown
 from fairtopk.reporting.paper_tables import Facts
 from fairtopk.reporting.paper_views import BASE, NAMES, PLUS, PaperView, folders, weight_of
-from fairtopk.reporting.results import Result
 from fairtopk.reporting.words import number
 
 MEASURES = {
@@ -26,50 +26,12 @@ MEASURES = {
 SIGNED = "rank_exposure_gap_signed"
 BLIND = (BASE, NAMES["song"], NAMES["listnet"])
 CHANCE = f"{BASE}, labels shuffled"
-T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # of 2 to 10 seeds
 NOTES = [
     "± is a 95 % interval over seeds, by Student's t; with one seed there is none. Changes are "
     "from K-SONG of the same seeds, averaged over these. Signed: below 0, the named group gets "
     "less than the rest.",
     f"{CHANCE}: what gaps are left to K-SONG's order by chance.",
 ]
-
-
-class Change(NamedTuple):
-    """How a metric differs from K-SONG's, as a share of it, averaged over seeds.
-
-    Attributes:
-        mean: Over the seeds that both have; NaN without any.
-        low: Lower end of a 95 % interval; NaN with one seed.
-        high: Its upper end.
-        seeds: How many.
-    """
-
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-
-def change_of(values: Mapping[int, float], blind: Mapping[int, float]) -> Change:
-    """Return how a metric changes from one model to another.
-
-    Args:
-        values: Seed to value.
-        blind: The same of the model that it is compared with.
-    """
-    shares = [
-        values[seed] / blind[seed] - 1
-        for seed in values
-        if blind.get(seed) and not math.isnan(values[seed])
-    ]
-    n = len(shares)
-    mean = sum(shares) / n if n else math.nan
-    if n < 2:
-        return Change(mean, math.nan, math.nan, n)
-    error = math.sqrt(sum((share - mean) ** 2 for share in shares) / (n - 1) / n)
-    reach = T95[min(n - 2, len(T95) - 1)] * error
-    return Change(mean, mean - reach, mean + reach, n)
 
 
 def chosen_tables(view: PaperView, full: PaperView | None, facts: Facts) -> list[PaperTable]:
@@ -162,9 +124,9 @@ def _cells(
     records: list[dict[str, Any]] = []
     told: dict[str, Any]
     for metric in (*MEASURES, SIGNED):
-        blind = _by_seed(view.base.results, f"{metric}@{k}")
+        blind = by_seed(view.base, f"{metric}@{k}")
         asked = f"{metric}{'_floor' if name == CHANCE else ''}@{k}"
-        values = _by_seed(point.results, asked)
+        values = by_seed(point, asked)
         mean = sum(values.values()) / len(values) if values else math.nan
         change = change_of(values, blind)
         signed = metric == SIGNED
@@ -179,16 +141,11 @@ def _cells(
     return tuple(cells), records
 
 
-def _change_text(change: Change, name: str) -> str:
+def _change_text(change: SeedMean, name: str) -> str:
     if name == BASE or math.isnan(change.mean):
         return number(None)
     text = f"{100 * change.mean:+.1f} %"
-    return text if change.seeds < 2 else f"{text} ±{100 * (change.high - change.mean):.1f}"
-
-
-def _by_seed(results: Sequence[Result], metric: str) -> dict[int, float]:
-    found = {one.run.seed: one.metrics.get(metric, {}).get("mean") for one in results}
-    return {seed: float(mean) for seed, mean in found.items() if mean is not None}
+    return text if change.seeds < 2 else f"{text} ±{100 * change.reach:.1f}"
 
 
 def _words(gap: str) -> str:

@@ -2,38 +2,29 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.figures import slug
-from fairtopk.reporting.paper_table import (
-    PaperTable,
-    Row,
-    joined,
-    measured,
-    percent,
+from fairtopk.reporting.paper_choosing import LOSS, choose
+from fairtopk.reporting.paper_seeds import (
+    SeedMean,
+    by_seed,
+    change_of,
+    difference_of,
+    seed_mean,
 )
+from fairtopk.reporting.paper_table import PaperTable, Row, joined, measured, percent
 from fairtopk.reporting.paper_tables import Facts
-from fairtopk.reporting.paper_views import PaperView, folders
-from fairtopk.reporting.results import Result
-from fairtopk.statistics.fronts import front
-from fairtopk.statistics.inputs import Floats
+from fairtopk.reporting.paper_views import NAMES, PaperView, folders
+from fairtopk.statistics.fronts import hypervolume
 
 GAPS = {"exposure_gap": "Eq. 9", "rank_exposure_gap": "by rank"}
 PROTOCOLS = {"sampled": "sampled lists", "full": "full catalogue"}
 REACH = 0.1  # of K-SONG's NDCG, below which a point adds nothing to an area
-LOSS = 0.01  # of K-SONG's NDCG, that a chosen model may lose
-
-
-class Area(NamedTuple):
-    """An area as a share of the whole, with its interval, and the seeds that it rests on."""
-
-    share: float
-    low: float
-    high: float
-    seeds: int
+OURS = NAMES["kso-red"]
 
 
 def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
@@ -46,14 +37,15 @@ def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
         cells: list[str] = []
         runs: dict[str, None] = {}
         for view, gap in columns:
-            points = dict(_series(view)).get(name, [])
-            area = _area(view, points, gap) if points else None
+            series = dict(_series(view))
+            points = series.get(name, [])
+            areas, ours = (_areas(view, of, gap) for of in (points, series.get(OURS, [])))
+            area, ahead = seed_mean([*areas.values()]), difference_of(areas, ours)
             runs |= dict.fromkeys(run for point in points for run in folders(point))
-            cells.append(_area_text(area))
+            cells.append(_area_text(area, ahead if name != OURS else None))
             about = {"method": name, "protocol": view.protocol, "gap": gap, "k": view.k}
-            values = area._asdict() if area is not None else {}
             of = joined(tuple(r for p in points for r in folders(p)))
-            records.append(about | values | {"runs": of})
+            records.append(about | _area_record(area, ahead) | {"runs": of})
         rows.append(Row((name, *cells), tuple(runs)))
     title, k = (views[0].title, views[0].k) if views else ("", 0)
     header = ("Method", *(f"{PROTOCOLS[v.protocol]}, {GAPS[gap]}" for v, gap in columns))
@@ -61,8 +53,10 @@ def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
         f"The area of all pairs of NDCG and gap that some point of the method is at least as "
         f"good as, between K-SONG's gap and no gap, and between {100 * (1 - REACH):g} % and "
         f"all of its NDCG: 100 % is no gap at no loss, 0 % a method with no point in there; "
-        f"above 100 % more NDCG than K-SONG's. Points without a penalty do not count. "
-        f"Intervals are 95 %, by bootstrap over seeds.",
+        f"above 100 % more NDCG than K-SONG's. Points without a penalty do not count. Found "
+        f"for each seed, beside K-SONG of that seed; ± is a 95 % interval of the mean over "
+        f"seeds, by Student's t. In brackets: how many points that is above {OURS}'s of the "
+        f"same seeds, with an interval of its own.",
     ]
     return PaperTable(
         f"hypervolume-{slug(title)}",
@@ -79,54 +73,43 @@ def _series(view: PaperView) -> Iterator[tuple[str, list[Point]]]:
         yield name, [point for point in points if point.penalised]
 
 
-def _area(view: PaperView, points: list[Point], gap: str) -> Area | None:
-    """Return the area of a curve; None where it is not to be had."""
-    base, ndcg, of_gap = view.base, f"ndcg@{view.k}", f"{gap}@{view.k}"
-    if base is None or not base.mean(of_gap) > 0:
-        return None
-    seeds = set.intersection(*({r.run.seed for r in point.results} for point in points))
-    if not seeds:
-        return None
-    columns = [_matrix(points, sorted(seeds), name) for name in (ndcg, of_gap)]
-    reference = ((1 - REACH) * base.mean(ndcg), base.mean(of_gap))
-    found = front(columns[0], columns[1], reference=reference)
-    whole = REACH * base.mean(ndcg) * base.mean(of_gap)
-    low, high = found.ci95
-    return Area(found.hypervolume / whole, low / whole, high / whole, found.n_seeds)
+def _areas(view: PaperView, points: list[Point], gap: str) -> dict[int, float]:
+    """Return the area of a curve as a share of the whole, for each seed that is complete."""
+    if view.base is None or not points:
+        return {}
+    names = (f"ndcg@{view.k}", f"{gap}@{view.k}")
+    ndcgs, gaps = ([by_seed(point, name) for point in points] for name in names)
+    blind = [by_seed(view.base, name) for name in names]
+    seeds = set.intersection(*({r.run.seed for r in one.results} for one in points))
+    found = {}
+    for seed in sorted(seeds):
+        ndcg, worst = (of.get(seed, 0.0) for of in blind)
+        if ndcg > 0 and worst > 0:
+            columns = (
+                np.array([of.get(seed, math.nan) for of in part]) for part in (ndcgs, gaps)
+            )
+            area = hypervolume(*columns, reference=((1 - REACH) * ndcg, worst))
+            found[seed] = area / (REACH * ndcg * worst)
+    return found
 
 
-def _matrix(points: list[Point], seeds: list[int], metric: str) -> Floats:
-    """Return a metric by seed and point, ``[S, P]``; NaN where it is undefined."""
-    of = [{result.run.seed: result for result in point.results} for point in points]
-    return np.array([[_value(one[seed].metrics, metric) for one in of] for seed in seeds])
-
-
-def _value(metrics: Mapping[str, Mapping[str, Any]], metric: str) -> float:
-    mean = metrics.get(metric, {}).get("mean")
-    return math.nan if mean is None else float(mean)
-
-
-def _area_text(area: Area | None) -> str:
-    if area is None:
+def _area_text(area: SeedMean, ahead: SeedMean | None) -> str:
+    if not area.seeds:
         return "not measured"
-    text = f"{100 * area.share:.1f} %"
+    text = f"{100 * area.mean:.1f} %"
     if area.seeds < 2:
         return f"{text} (one seed)"
-    return f"{text} [{100 * area.low:.1f}, {100 * area.high:.1f}]"
+    text = f"{text} ±{100 * area.reach:.1f}"
+    if ahead is None or ahead.seeds < 2:
+        return text
+    return f"{text} ({100 * ahead.mean:+.1f} ±{100 * ahead.reach:.1f})"
 
 
-class Choice(NamedTuple):
-    """The point of a method that is chosen for 1 % of NDCG.
-
-    Attributes:
-        point: The chosen one; where all lose more, the one that loses least.
-        within: Whether it loses no more, by what it was chosen by.
-        how: In words, by what.
-    """
-
-    point: Point
-    within: bool
-    how: str
+def _area_record(area: SeedMean, ahead: SeedMean) -> dict[str, Any]:
+    if not area.seeds:
+        return {}
+    shown = {"share": area.mean, "low": area.low, "high": area.high, "seeds": area.seeds}
+    return shown | {"ahead": ahead.mean, "ahead_low": ahead.low, "ahead_high": ahead.high}
 
 
 def choice_table(view: PaperView, facts: Facts) -> PaperTable:
@@ -141,7 +124,10 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
                 continue
             found = choose(points, base, gap, view.k, facts)
             point, runs = found.point, folders(found.point)
-            loss, cut = (_change(point, base, name) for name in (ndcg, metric))
+            loss, cut = (
+                change_of(by_seed(point, name), by_seed(base, name)).mean
+                for name in (ndcg, metric)
+            )
             needs = "yes" if name in view.reranked or "labels" in name else "no"
             label = point.label if found.within else f"{point.label}, loses more"
             cells = (words, name, needs, label, found.how)
@@ -183,57 +169,3 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
         notes,
         texts=5,
     )
-
-
-def _change(point: Point, base: Point, metric: str) -> float:
-    """Return by which share of the base's a metric differs; NaN where that is 0."""
-    return point.mean(metric) / (base.mean(metric) or math.nan) - 1
-
-
-def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
-    """Return which point of a method is chosen for a loss of at most 1 % of the base's NDCG.
-
-    Args:
-        points: Penalised, one or more.
-        base: Whose NDCG may be lost.
-        gap: Such as ``exposure_gap``.
-        k: Of both.
-        facts: Of each run; they tell which epoch was kept.
-    """
-    names = (f"ndcg@{k}", f"{gap}@{k}")
-    valid = {point.name: _validated(point, names, facts) for point in (base, *points)}
-    known = all(not math.isnan(sum(values)) for values in valid.values())
-    values = valid if known else {p.name: _measured(p, names) for p in (base, *points)}
-    how = "on validation" if known else "in hindsight"
-    if len(points) == 1:
-        how = "one setting"
-    least = (1 - LOSS) * values[base.name][0]
-    within = [point for point in points if values[point.name][0] >= least]
-    if within:
-        return Choice(min(within, key=lambda p: _gap_of(values[p.name])), True, how)
-    return Choice(max(points, key=lambda point: values[point.name][0]), False, how)
-
-
-def _gap_of(values: tuple[float, float]) -> float:
-    return math.inf if math.isnan(values[1]) else values[1]
-
-
-def _measured(point: Point, names: tuple[str, str]) -> tuple[float, float]:
-    return point.mean(names[0]), point.mean(names[1])
-
-
-def _validated(point: Point, names: tuple[str, str], facts: Facts) -> tuple[float, float]:
-    """Return the means over seeds at the kept epochs; NaN where a log does not tell."""
-    records = [_kept(result, facts) for result in point.results]
-    first, second = (
-        float(np.mean([record.get(f"valid_{name}", math.nan) for record in records]))
-        for name in names
-    )
-    return first, second
-
-
-def _kept(result: Result, facts: Facts) -> Mapping[str, Any]:
-    """Return the record of the epoch that was kept; epochs count anew in each phase."""
-    epoch = facts.get(result.run.name, {}).get("chosen_epoch")
-    kept = [record for record in result.run.log if record.get("epoch") == epoch]
-    return kept[-1] if kept and epoch is not None else {}

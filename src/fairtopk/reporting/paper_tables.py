@@ -178,7 +178,8 @@ def flattening_table(view: PaperView, falls: Sequence[FallOfPoint], why: str) ->
         "the gap that its order would have, were its scores divided by the one number that "
         "gives them the mean entropy of the fair model's softmax. The share of the fall that "
         "this alone explains can be above 100 % (the new order widens the gap) or below 0. "
-        "Undefined where the gap does not fall. The gap by rank knows no scores.",
+        "Undefined where the gap does not fall, or no number makes them as flat. The gap by "
+        "rank knows no scores.",
         *([why] if why else []),
     ]
     title = f"{view.title}: how much of the fall of a gap is flatter scores, K = {view.k}"

@@ -37,8 +37,8 @@ class Run:
 
     @property
     def penalised(self) -> bool:
-        """Whether exposure was penalised with a weight above 0."""
-        return self.weight is not None and self.weight[1] > 0
+        """Whether exposure was penalised, or a group's scores moved up or down."""
+        return self.weight is not None and self.weight[1] != 0
 
 
 @dataclass(frozen=True)
