@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 from document_page import written
-from result_text import percent, signed, table
+from result_text import signed, table
 from results import movielens_plan, note_commit
 
 from fairtopk.experiments.grid import Afterwards, Cell, cells_of
@@ -118,12 +118,12 @@ def shown(rows: pl.DataFrame) -> str:
     for (choice, weight), part in rows.group_by(["choice", "c"], maintain_order=True):
         told = "none" if weight is None else f"{weight:g}"
         cells = [
-            " / ".join(percent(change, None) for change in part[f"{metric}_change"])
+            " / ".join(f"{100 * change:+.1f}" for change in part[f"{metric}_change"])
             for metric in CHANGED
         ]
         towards = " / ".join(signed(value) for value in part[SIGNED])
         lines.append([str(choice), told, str(part["seeds"][0]), *cells, towards])
-    head = ["setting", "C", "seeds", "NDCG", "Eq. 9", "by rank", "by rank, signed"]
+    head = ["setting", "C", "seeds", "NDCG, %", "Eq. 9, %", "by rank, %", "by rank, signed"]
     return table(head, lines)
 
 
