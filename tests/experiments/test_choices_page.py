@@ -57,6 +57,6 @@ def test_changes_are_from_k_song_of_the_same_seed(choices: ModuleType, data: Pat
     lines = choices.shown(rows).split("\n")
     assert lines[3] == (
         "| KSO-RED by its defaults | 10000 | 3 | "
-        + "-25.0 % / -25.0 % / -25.0 % | " * 3
+        + "-25.0 / -25.0 / -25.0 | " * 3
         + "+1.5 / +1.5 / +1.5 |"
     )
