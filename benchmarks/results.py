@@ -29,7 +29,7 @@ from fairtopk.experiments.cells import is_done
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.paper_data import find_data
 from fairtopk.experiments.paper_outputs import RUNS, write_paper
-from fairtopk.experiments.paper_plan import FULL, paper_cells
+from fairtopk.experiments.paper_plan import FULL, KS, TRAINED_K, paper_cells
 from fairtopk.experiments.reproduce import Plan, reproduce
 from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.figures import slug
@@ -128,7 +128,7 @@ def write_pages(out: Path, pages: Path, readme: Path, titles: list[str]) -> None
             pages / f"{NAME}-{ABLATION}.png",
             "Accuracy against the gap of Eq. 9 for each gamma of SO-RED and KSO-RED",
         ),
-        "hypervolume": _of_each(read, "hypervolume-{}"),
+        "hypervolume": _of_each(read, f"hypervolume-{{}}-{TRAINED_K}"),
         "flattening": _of_each(read, "flattening-{}"),
         "time": included(read, "time", ""),
         "config": _config(out),
@@ -178,11 +178,13 @@ def _page_of(title: str) -> str:
 
 
 def _of_data(read: Read, title: str, made: str, page: Path) -> str:
-    """Return the page of a grouping: what was chosen, every point, and a picture."""
+    """Return the page of a grouping: what was chosen, areas, every point, and a picture."""
     parts = [f"# {title}", made]
     for gap in GAPS:
         for protocol in PROTOCOLS:
             parts.append(included(read, f"chosen-{gap}-{{}}-{protocol}", title))
+    others = [k for k in KS if k != TRAINED_K]
+    parts += [included(read, f"hypervolume-{{}}-{k}", title) for k in others]
     parts += [included(read, f"points-{{}}-{protocol}", title) for protocol in PROTOCOLS]
     words = (
         "The lists that K-SONG ranks most unfairly by Eq. 9 at K = 50, and the same lists by "

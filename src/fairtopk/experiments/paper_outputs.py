@@ -151,8 +151,8 @@ def _sections(
             "Beyond the paper: hypervolume",
             "One number for a whole trade-off.",
             [],
-            [hypervolume_table(of) for of in both],
-            [],
+            [hypervolume_table(of, of[0].k) for of in both],
+            [hypervolume_table(of, k) for of in both for k in of[0].ks if k != of[0].k],
         ),
         Section(
             "Beyond the paper: order or scale",

@@ -27,8 +27,8 @@ REACH = 0.1  # of K-SONG's NDCG, below which a point adds nothing to an area
 OURS = NAMES["kso-red"]
 
 
-def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
-    """Return the area that each method dominates, of one data set by every protocol."""
+def hypervolume_table(views: Sequence[PaperView], k: int) -> PaperTable:
+    """Return the area that each method dominates at a K, of one data set by every protocol."""
     columns = [(view, gap) for view in views for gap in GAPS]
     named = {name: None for view in views for name, points in _series(view) if points}
     rows: list[Row] = []
@@ -39,15 +39,15 @@ def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
         for view, gap in columns:
             series = dict(_series(view))
             points = series.get(name, [])
-            areas, ours = (_areas(view, of, gap) for of in (points, series.get(OURS, [])))
+            areas, ours = (_areas(view, of, gap, k) for of in (points, series.get(OURS, [])))
             area, ahead = seed_mean([*areas.values()]), difference_of(areas, ours)
             runs |= dict.fromkeys(run for point in points for run in folders(point))
             cells.append(_area_text(area, ahead if name != OURS else None))
-            about = {"method": name, "protocol": view.protocol, "gap": gap, "k": view.k}
+            about = {"method": name, "protocol": view.protocol, "gap": gap, "k": k}
             of = joined(tuple(r for p in points for r in folders(p)))
             records.append(about | _area_record(area, ahead) | {"runs": of})
         rows.append(Row((name, *cells), tuple(runs)))
-    title, k = (views[0].title, views[0].k) if views else ("", 0)
+    title = views[0].title if views else ""
     header = ("Method", *(f"{PROTOCOLS[v.protocol]}, {GAPS[gap]}" for v, gap in columns))
     notes = [
         f"The area of all pairs of NDCG and gap that some point of the method is at least as "
@@ -59,7 +59,7 @@ def hypervolume_table(views: Sequence[PaperView]) -> PaperTable:
         f"same seeds, with an interval of its own.",
     ]
     return PaperTable(
-        f"hypervolume-{slug(title)}",
+        f"hypervolume-{slug(title)}-{k}",
         f"{title}: hypervolume of each method, K = {k}",
         header,
         rows,
@@ -73,11 +73,11 @@ def _series(view: PaperView) -> Iterator[tuple[str, list[Point]]]:
         yield name, [point for point in points if point.penalised]
 
 
-def _areas(view: PaperView, points: list[Point], gap: str) -> dict[int, float]:
+def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, float]:
     """Return the area of a curve as a share of the whole, for each seed that is complete."""
     if view.base is None or not points:
         return {}
-    names = (f"ndcg@{view.k}", f"{gap}@{view.k}")
+    names = (f"ndcg@{k}", f"{gap}@{k}")
     ndcgs, gaps = ([by_seed(point, name) for point in points] for name in names)
     blind = [by_seed(view.base, name) for name in names]
     seeds = set.intersection(*({r.run.seed for r in one.results} for one in points))
