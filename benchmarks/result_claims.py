@@ -9,11 +9,10 @@ from result_text import NONE, Read, changes, columns, points, table
 
 from fairtopk.estimators.methods import METHODS
 from fairtopk.reporting.paper_choosing import LOSS
-from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
+from fairtopk.reporting.paper_fronts import GAPS, OURS, PROTOCOLS
 from fairtopk.reporting.paper_seeds import SeedMean
 from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES
 
-OURS = NAMES["kso-red"]
 RIVALS = (ALGORITHM_1, *(NAMES[n] for n in ("so-red", "ng-de", "deltr", "dpr-rsp", "dpr-reo")))
 OWN_GAMMA = {NAMES[name]: METHODS[name].gamma_u for name in ("so-red", "kso-red")}
 SETTINGS = {OURS: "sharp, exact, gamma 1", ALGORITHM_1: "sigmoid(2x), tracked, gamma 0.2"}
