@@ -3,10 +3,12 @@
 And K-SONG, which it starts from, with other K.
 
 Usage: python benchmarks/choices.py --data DIR --out DIR [--page docs/results/findings.md]
+           [--recorded]
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
 folder of `--out` what is not trained there yet, and puts a table between the marks of the page,
-and every number into ``choices.csv`` beside it.
+and every number into ``choices.csv`` beside it. ``choices-runs.jsonl.xz`` there has a record of
+every run, see `run_records`; with `--recorded` these are not trained again.
 """
 
 import argparse
@@ -17,7 +19,8 @@ from typing import Any
 import polars as pl
 from document_page import written
 from result_text import signed, table
-from results import movielens_plan, note_commit
+from results import commit, movielens_plan
+from run_records import bring_back, keep, noting
 
 from fairtopk.experiments.grid import Afterwards, Cell, cells_of
 from fairtopk.experiments.result import METRICS, read_result
@@ -25,6 +28,7 @@ from fairtopk.experiments.sweep import run_sweep
 from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.paper_seeds import change_of
 
+RECORDS = "choices-runs.jsonl.xz"
 KS = (50, 100, 200)
 SEEDS = [0, 1, 2]
 WEIGHTS = [1e4, 5e4]  # of penalties on softmax exposure
@@ -61,17 +65,21 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path, default=Path("docs/results/findings.md"))
+    parser.add_argument("--recorded", action="store_true")
     asked = parser.parse_args()
     cells = {choice: cells_for(choice, asked.data) for choice in CHOICES}
     every = [cell for of in cells.values() for cell in of]
-    note_commit(asked.out, every, asked.out)
+    records = asked.page.with_name(RECORDS)
+    if asked.recorded:
+        bring_back(every, asked.out, records)
     say_room(every, asked.out, None)
     with SweepProgress(every) as progress:
-        outcome = run_sweep(every, asked.out, watch=progress)
+        outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
     tell_failures(outcome)
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
     asked.page.write_text(written(asked.page.read_text(), {"choices": shown(rows)}))
+    keep(every, asked.out, records)
 
 
 def cells_for(choice: str, data: Path) -> list[Cell]:

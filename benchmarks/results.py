@@ -1,6 +1,7 @@
 """The paper's experiments on MovieLens, from training to the pages of docs/results.
 
-Usage: python benchmarks/results.py --data DIR --out DIR [--pages docs/results] [--trained]
+Usage: python benchmarks/results.py --data DIR --out DIR [--pages docs/results] [--recorded]
+           [--trained]
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
 folder of `--out` what is not trained there yet, writes figures and tables there as `fairtopk
@@ -9,8 +10,9 @@ reproduce` does, and puts them on the pages: tables between the marks of ``movie
 ``movielens.csv``. With `--trained` nothing is trained: pages are of what is done so far, and
 say how much that is.
 
-A run does not know which code made it: each call that trains notes its commit in
-``commits.txt`` of the folder, and pages name those.
+``movielens-runs.jsonl.xz`` beside the pages has a record of every run, see `run_records`. With
+`--recorded` such runs are not trained again; without their models, pictures of rankings stay
+as they are.
 """
 
 import argparse
@@ -24,9 +26,8 @@ from PIL import Image
 from result_rows import read_rows
 from result_tables import findings, included, seeds
 from result_text import NOTHING, Read
+from run_records import bring_back, commits, keep, noting
 
-from fairtopk.experiments.cells import is_done
-from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.paper_data import find_data
 from fairtopk.experiments.paper_outputs import RUNS, write_paper
 from fairtopk.experiments.paper_plan import FULL, KS, TRAINED_K, paper_cells
@@ -35,12 +36,12 @@ from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_fa
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
 
-COMMITS = "commits.txt"
 ABLATION = "ablation-gamma"
 FIGURES = ("tradeoff-exposure_gap", "tradeoff-rank_exposure_gap", "protocols", ABLATION,
            "in-and-post-processing")  # fmt: skip
 WIDTH, COLOURS = 1400, 256  # of a figure on a page
 NAME = "movielens"
+RECORDS = f"{NAME}-runs.jsonl.xz"
 
 
 def main() -> None:
@@ -49,19 +50,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pages", type=Path, default=Path("docs/results"))
     parser.add_argument("--readme", type=Path, default=Path("README.md"))
+    parser.add_argument("--recorded", action="store_true")
     parser.add_argument("--trained", action="store_true")
     asked = parser.parse_args()
-    planned = movielens_plan(asked.data)
+    planned, runs = movielens_plan(asked.data), asked.out / RUNS
+    if asked.recorded:
+        bring_back(planned.cells, runs, asked.pages / RECORDS)
     if asked.trained:
         write_paper(planned, asked.out)
     else:
-        note_commit(asked.out, planned.cells, asked.out / RUNS)
-        say_room(planned.cells, asked.out / RUNS, None)
+        say_room(planned.cells, runs, None)
         with SweepProgress(planned.cells) as progress:
-            outcome = reproduce(planned, asked.out, watch=progress)
+            outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
         tell_failures(outcome)
     titles = [found.title for found in planned.found]
     write_pages(asked.out, asked.pages, asked.readme, titles)
+    keep(planned.cells, runs, asked.pages / RECORDS)
 
 
 def movielens_plan(data: Path) -> Plan:
@@ -74,32 +78,14 @@ def movielens_plan(data: Path) -> Plan:
     return Plan(found, FULL, paper_cells(found, FULL))
 
 
-def note_commit(out: Path, cells: list[Cell], runs: Path) -> None:
-    """Add the commit of the code at hand to those that made runs, if some are still to be made.
-
-    Args:
-        out: Where commits are noted.
-        cells: The runs.
-        runs: Their folder.
-    """
-    if all(is_done(cell, runs) for cell in cells):
-        return
-    said = [_git("rev-parse", "--short", "HEAD"), _git("status", "--porcelain", "src")]
-    commit = f"{said[0]} with changes" if said[1] else said[0]
-    if commit not in commits(out):
-        out.mkdir(parents=True, exist_ok=True)
-        with (out / COMMITS).open("a") as file:
-            file.write(f"{commit}\n")
+def commit() -> str:
+    """Return the commit of the code at hand, and whether it has changes."""
+    changes = _git("status", "--porcelain", "src")
+    return _git("rev-parse", "--short", "HEAD") + (" with changes" if changes else "")
 
 
 def _git(*command: str) -> str:
     return subprocess.run(["git", *command], capture_output=True, text=True).stdout.strip()
-
-
-def commits(out: Path) -> list[str]:
-    """Return the commits that made runs of a folder, as far as they were noted."""
-    path = out / COMMITS
-    return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
 def write_pages(out: Path, pages: Path, readme: Path, titles: list[str]) -> None:
@@ -210,7 +196,9 @@ def _made(out: Path, read: Read, titles: list[str]) -> str:
     runs = read.results.filter(pl.col("data").is_in(titles))["run"].unique().sort()
     told = [json.loads((out / RUNS / run / "provenance.json").read_text()) for run in runs]
     data = dict.fromkeys(note for one in told for note in one["data"].get("notes", ()))
-    by = " and ".join(commits(out)) or "a commit that was not noted"
+    by = (
+        " and ".join(commits(out / RUNS / run for run in runs)) or "a commit that was not noted"
+    )
     about = [f"{len(runs):,} runs by commit {by}", *data]
     return "\n".join(f"- {one}" for one in about)
 

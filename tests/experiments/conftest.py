@@ -74,10 +74,12 @@ def write_fake(cell: Cell, runs: Path) -> None:
         reranked = {**told, "protocol": "sampled", "method": name, "reranked": record}
         write_result(out / f"rerank-{place}.json", reranked, saved)
     means = {f"valid_{name}": float(value.nanmean()) for name, value in values.items()}
-    log = [{"epoch": epoch, "loss": 1.0, **means} for epoch in (1, 2)]
+    log = [{"phase": "method", "epoch": epoch, "loss": 1.0, **means} for epoch in (1, 2)]
     (out / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))
     (out / "config.toml").write_text(dump_config(config))
     (out / "provenance.json").write_text(json.dumps({"data": {"sha256": cell.name[:9]}}))
+    done = {"protocols": cell.protocols, "rerank": [one._asdict() for one in cell.reranked]}
+    (out / "afterwards.json").write_text(json.dumps(done))
 
 
 class Made(NamedTuple):

@@ -1,5 +1,8 @@
 """What needs the models again, on runs that were really trained."""
 
+import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,7 +10,14 @@ import torch
 
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.flattening import Scored, falls, flattened, scored
+from fairtopk.experiments.flattening import (
+    FALLS,
+    Scored,
+    falls,
+    falls_once,
+    flattened,
+    scored,
+)
 from fairtopk.experiments.paper_models import falls_of, pictures_of
 from fairtopk.experiments.rankings import loader
 from fairtopk.experiments.run import train_run
@@ -81,6 +91,27 @@ def test_gaps_of_lists_scored_again_are_those_of_the_metrics_file(
     assert [row.runs for row in table.rows] == [("0", "1"), ("0", "2")]
     share = found[0].seeds[f"exposure_gap@{K}"][0].share
     assert table.records[0]["share"] == pytest.approx(share, nan_ok=True)
+
+
+def test_falls_are_measured_once_for_a_pair_of_models(
+    runs: Path, view: PaperView, tmp_path: Path
+) -> None:
+    folder = tmp_path / "runs"
+    shutil.copytree(runs, folder)
+    first, _ = falls_of(folder, view, loader())
+    for model in folder.rglob("model.safetensors"):
+        model.unlink()
+    assert falls_of(folder, view, loader())[0] == first
+    assert view.base is not None
+    before, after = view.base.results[0], first[0].point.results[0]
+    other = {name: {"mean": 2 * cell["mean"]} for name, cell in before.metrics.items()}
+    retrained = replace(before, metrics=other)
+    new = {f"exposure_gap@{K}": Fall(0.3, math.nan, 0.1)}
+    assert falls_once(folder, retrained, after, lambda *pair: new) == new
+    kept = falls_once(folder, retrained, after, lambda *pair: pytest.fail("measured again"))
+    assert repr(kept) == repr(new)
+    (folder / after.run.name / FALLS).write_text("{")
+    assert falls_once(folder, retrained, after, lambda *pair: new) == new
 
 
 def test_a_model_that_is_gone_is_told(runs: Path, view: PaperView, tmp_path: Path) -> None:

@@ -30,7 +30,8 @@ def results() -> ModuleType:
 def pages(results: ModuleType, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, pages = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("pages")
     shutil.copytree(made.out, out, dirs_exist_ok=True)
-    (out / "commits.txt").write_text("abc1234\n")
+    for run in (out / "runs").glob("*/*/seed*"):
+        (run / "commit.txt").write_text("abc1234\n")
     for name in ("movielens.md", "findings.md"):
         text = (REPOSITORY / "docs" / "results" / name).read_text()
         (pages / name).write_text(MARKED.sub(r"\1\n\1", text))
@@ -116,14 +117,3 @@ def test_figures_are_small_and_no_page_tells_where_files_are(pages: Path, made: 
     for page in pages.glob("*.md"):
         assert "/home" not in page.read_text()
         assert str(made.out) not in page.read_text()
-
-
-def test_a_commit_is_noted_once_and_only_if_runs_are_left(
-    results: ModuleType, made: Made, tmp_path: Path
-) -> None:
-    cells = made.planned.cells[:1]
-    for _ in range(2):
-        results.note_commit(tmp_path, cells, tmp_path)
-    assert len(results.commits(tmp_path)) == 1
-    results.note_commit(tmp_path / "done", [], tmp_path)
-    assert results.commits(tmp_path / "done") == []

@@ -5,16 +5,18 @@ compared with the gap that the colour-blind order would have, were its scores as
 same mean entropy of exposure.
 """
 
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fairtopk.batches import Batch, candidate_batch
+from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.opening import load_model
@@ -28,6 +30,10 @@ from fairtopk.scoring import score
 
 VARIANTS: dict[str, Variant] = {"exposure_gap": "paper", "exposure_gap_released": "released"}
 MOST_LISTS = 2_000  # enough to know a share, and few enough to be scored again at once
+FALLS = "flattening.json"  # in the folder of the fair run
+DIGITS = 6  # by which a run is known again
+
+Measure = Callable[[Result, Result], dict[str, Fall]]
 
 
 class Scored(NamedTuple):
@@ -72,6 +78,44 @@ def scored(folder: Path, result: Result, load: Load) -> Scored:
     )
     batch = candidate_batch(drawn, part.data.group)
     return Scored(score(load_model(out, lists, config), batch), batch)
+
+
+def falls_once(
+    folder: Path, before: Result, after: Result, measure: Measure
+) -> dict[str, Fall]:
+    """Return how gaps fall between two runs: as kept with the fair one, or else measured.
+
+    Args:
+        folder: Where the runs are.
+        before: The colour-blind one.
+        after: The fair one.
+        measure: What to call if it is not known yet.
+    """
+    path, pair = folder / after.run.name / FALLS, _pair(before, after)
+    try:
+        kept = json.loads(path.read_text("utf-8"))
+        if kept["pair"] == pair:
+            return {name: Fall(*map(_number, of)) for name, of in kept["falls"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass  # it is measured again
+    found = measure(before, after)
+    told = {
+        name: [None if math.isnan(one) else one for one in of] for name, of in found.items()
+    }
+    write_text(path, json.dumps({"pair": pair, "falls": told}, indent=2) + "\n")
+    return found
+
+
+def _pair(before: Result, after: Result) -> dict[str, Any]:
+    """Return by what a pair of runs is known again; other models have other gaps."""
+    gaps = {name for name in before.metrics if name.startswith(f"{next(iter(VARIANTS))}@")}
+    means = [[one.metrics[name]["mean"] for name in sorted(gaps)] for one in (before, after)]
+    told = [[one and float(f"{one:.{DIGITS}g}") for one in of] for of in means]
+    return {"colour_blind": before.run.name, "gaps": told}
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def falls(blind: Scored, fair: Scored, ks: Sequence[int]) -> dict[str, Fall]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.flattening import MOST_LISTS, Scored, falls, scored
+from fairtopk.experiments.flattening import MOST_LISTS, Scored, falls, falls_once, scored
 from fairtopk.experiments.rankings import Load, most_unfair, rows_of
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.paper_figures import Pictures
-from fairtopk.reporting.paper_tables import FallOfPoint
+from fairtopk.reporting.paper_tables import Fall, FallOfPoint
 from fairtopk.reporting.paper_views import NAMES, PaperView
 from fairtopk.reporting.published import LARGE
 from fairtopk.reporting.results import Result
@@ -70,7 +70,14 @@ def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoin
 
     Arguments are those of `pictures_of`.
     """
-    found, left_out, kept = [], [], {}
+    found, left_out = [], []
+    blind: dict[str, Scored] = {}  # each is compared with many
+
+    def measured(before: Result, after: Result) -> dict[str, Fall]:
+        if before.run.name not in blind:
+            blind[before.run.name] = scored(folder, before, load)
+        return falls(blind[before.run.name], scored(folder, after, load), view.ks)
+
     for point, start in _with_starts(view):
         pairs = [
             (before, after)
@@ -79,12 +86,7 @@ def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoin
             if before.run.seed == after.run.seed
         ]
         try:
-            seeds = []
-            for before, after in pairs:
-                if before.run.name not in kept:
-                    kept[before.run.name] = scored(folder, before, load)
-                blind: Scored = kept[before.run.name]
-                seeds.append(falls(blind, scored(folder, after, load), view.ks))
+            seeds = [falls_once(folder, *pair, measured) for pair in pairs]
         except (InputError, OSError):
             seeds = []
         if len(seeds) < len(point.results):

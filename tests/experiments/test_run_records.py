@@ -1,0 +1,121 @@
+"""The records of runs that benchmarks/run_records.py keeps beside the pages."""
+
+import lzma
+import shutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from fairtopk.experiments.cells import is_done
+from fairtopk.experiments.collecting import collect
+from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.reranked_results import with_reranked
+from fairtopk.experiments.sweep import Event
+from fairtopk.reporting.results import Result
+
+from .conftest import SECRET, Made, write_fake
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def records() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(REPOSITORY / "benchmarks"))
+        import run_records
+
+        return sys.modules[run_records.__name__]
+
+
+@pytest.fixture
+def cells(made: Made) -> list[Cell]:
+    """K-SONG, with what was re-ranked, and a run of the other data."""
+    films = [cell for cell in made.planned.cells if cell.config.data.path == SECRET]
+    return [made.planned.cells[0], films[0], films[-1]]
+
+
+@pytest.fixture
+def runs(cells: list[Cell], tmp_path: Path) -> Path:
+    for cell in cells:
+        write_fake(cell, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def told(runs: Path) -> dict[tuple[str, str], tuple[dict[str, float], dict[str, Any]]]:
+    """Return what pages read of each result: means, and the epoch that was kept."""
+
+    def means(result: Result) -> dict[str, float]:
+        return {name: of["mean"] for name, of in result.metrics.items()}
+
+    found = with_reranked(runs, collect(runs)).results
+    return {
+        (one.run.name, one.lists["protocol"]): (means(one), (one.run.log or [{}])[-1])
+        for one in found
+    }
+
+
+def test_pages_read_the_same_of_runs_that_were_brought_back(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    path, again = tmp_path / "runs.jsonl.xz", tmp_path / "again"
+    records.keep(cells, runs, path)
+    assert records.bring_back(cells, again, path) == len(cells)
+    assert all(is_done(cell, again) for cell in cells)
+    first, second = told(runs), told(again)
+    assert first.keys() == second.keys()
+    assert len(first) > len(cells)  # both protocols, re-rankers
+    for name, (means, _) in first.items():
+        assert second[name][0] == pytest.approx(means, rel=1e-5)
+    (_, kept), (_, again_kept) = (found[cells[0].name, "sampled"] for found in (first, second))
+    assert kept["epoch"] == again_kept["epoch"] == 2
+    assert again_kept["valid_ndcg@50"] == pytest.approx(kept["valid_ndcg@50"], rel=1e-5)
+
+
+def test_a_record_does_not_tell_where_data_is(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
+    text = lzma.decompress((tmp_path / "runs.jsonl.xz").read_bytes()).decode()
+    assert cells[1].name in text
+    assert SECRET not in text
+
+
+def test_runs_at_hand_and_records_of_another_config_are_left_alone(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "runs.jsonl.xz"
+    records.keep(cells, runs, path)
+    shutil.rmtree(runs / cells[0].name)
+    longer = cells[0].config.training.model_copy(update={"epochs": 999})
+    other = cells[0]._replace(config=cells[0].config.model_copy(update={"training": longer}))
+    assert records.bring_back([other, *cells[1:]], runs, path) == 0
+    assert not (runs / other.name).exists()
+
+
+def test_a_run_that_is_not_done_has_no_record(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    (runs / cells[0].name / "metrics.json").unlink()
+    records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
+    assert records.bring_back(cells, tmp_path / "again", tmp_path / "runs.jsonl.xz") == 2
+    assert records.bring_back(cells, tmp_path / "none", tmp_path / "no-file.xz") == 0
+
+
+def test_a_commit_is_noted_for_runs_that_were_trained_now(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    seen: list[Event] = []
+    watch = records.noting("abc1234", runs, seen.append)
+    watch(Event(cells[0], "done"))  # long since
+    watch(Event(cells[1], "running"))
+    watch(Event(cells[1], "done", {}))
+    assert len(seen) == 3
+    folders = [runs / cell.name for cell in cells]
+    assert records.commits(folders[:1]) == []
+    assert records.commits(folders) == ["abc1234"]
+    records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
+    records.bring_back(cells, tmp_path / "again", tmp_path / "runs.jsonl.xz")
+    assert records.commits([tmp_path / "again" / cells[1].name]) == ["abc1234"]
