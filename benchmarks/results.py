@@ -164,8 +164,8 @@ def _page_of(title: str) -> str:
 
 
 def _of_data(read: Read, title: str, made: str, page: Path) -> str:
-    """Return the page of a grouping: what was chosen, areas, every point, and a picture."""
-    parts = [f"# {title}", made]
+    """Return the page of a grouping: the paper's table, choices, areas, points, a picture."""
+    parts = [f"# {title}", made, included(read, "std-{}", title)]
     for gap in GAPS:
         for protocol in PROTOCOLS:
             parts.append(included(read, f"chosen-{gap}-{{}}-{protocol}", title))
