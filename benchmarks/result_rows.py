@@ -53,7 +53,7 @@ def read_rows(results: pl.DataFrame) -> pl.DataFrame:
 
 def _named(method: str, preset: str | None, gamma_u: float | None) -> str:
     """Return what pages call a method."""
-    trained, plus, reranker = method.partition(LABELS)[0].partition(PLUS)
+    trained, plus, reranker = method.partition(PLUS)
     if preset == "paper" and trained == "kso-red":
         return ALGORITHM_1
     gamma = "" if gamma_u is None else f", gamma = {gamma_u:g}"

@@ -8,10 +8,12 @@ import polars as pl
 import pytest
 
 from fairtopk.data.files import write_text
+from fairtopk.errors import InputError
 from fairtopk.experiments import paper_outputs
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.reproduce import Plan, plan, reproduce
+from fairtopk.experiments.reproduce_commands import reproduce as command
 from fairtopk.experiments.sweep import Event
 from fairtopk.reporting.paper_figures import Drawn
 
@@ -72,3 +74,18 @@ def test_from_runs_to_a_page_and_again_without_training(
     reproduce(planned, tmp_path, processes=1, watch=events.append)
     assert [event.what for event in events] == ["done"] * 3
     assert (tmp_path / "index.html").read_text(encoding="utf-8") == page
+
+
+def test_a_folder_of_something_else_and_one_without_the_papers_data_are_refused(
+    tmp_path: Path,
+) -> None:
+    used, empty = tmp_path / "used", tmp_path / "empty"
+    used.mkdir()
+    empty.mkdir()
+    (used / "index.html").write_text("mine")
+    with pytest.raises(InputError, match="exists and is not empty"):
+        command(used, quick=True)
+    assert (used / "index.html").read_text() == "mine"
+    with pytest.raises(InputError, match="leave --data out for the embedded data alone"):
+        command(tmp_path / "out", empty, quick=True)
+    assert not (tmp_path / "out").exists()

@@ -130,7 +130,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
 def test_a_second_sweep_is_kept_out_of_a_folder_while_one_is_at_work(
     toml: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(locks, "PATIENCE", 0.2)
+    monkeypatch.setattr(locks, "ENDING", 0.2)
     with (
         locks.alone_in(tmp_path / "out"),
         pytest.raises(ft.InputError, match="another sweep is at work in"),
@@ -327,7 +327,7 @@ def test_room_is_told_of_what_is_left_to_do(
     assert capsys.readouterr().out == ""
     (out / cells[0].name / AFTERWARDS).unlink()
     say_room(cells, out, 1)
-    assert capsys.readouterr().out.startswith("1 runs, at most")
+    assert capsys.readouterr().out.startswith("1 run, at most")
 
 
 def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(

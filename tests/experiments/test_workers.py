@@ -4,11 +4,13 @@ import math
 import os
 import struct
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from fairtopk.experiments import workers as module
 from fairtopk.experiments.console import whole_numbers
 from fairtopk.experiments.workers import DIED, SPAWN, Finished, Workers
 
@@ -58,3 +60,17 @@ def test_ctrl_c_while_a_process_starts_ends_it_without_a_word(
         workers.begin("sleeps", time.sleep, 600)
         time.sleep(0.5)  # it imports torch, which takes longer
     assert capfd.readouterr() == ("", "")
+
+
+def test_one_whose_result_nobody_reads_ends_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(os, "setsid")
+    monkeypatch.setattr(module, "_end_with_parent", lambda: None)
+    ours, theirs = SPAWN.Pipe()
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(module._work, theirs, torch.get_num_threads())
+        ours.send((abs, (-1.0,)))
+        assert ours.poll(60)
+        ours.close()  # the other end sees that its bytes were not read
+        assert ended.result(60) is None

@@ -13,7 +13,7 @@ import hashlib
 import itertools
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -72,7 +72,12 @@ def load_sweep(path: Path, changes: Sequence[str] = ()) -> list[Cell]:
             f"{path}: a goal is searched by `fairtopk train`, and cannot stand in a sweep; "
             f"leave [goal] out, or train it alone"
         )
-    swept = values.pop("sweep", {})
+    swept = values.pop("sweep", None)
+    if not swept:
+        raise InputError(
+            f"{path} has no [sweep] table, or an empty one; list there what is to be varied, "
+            f"or train a single run with `fairtopk train`"
+        )
     if not isinstance(swept, dict):
         raise InputError(f"{path}: sweep must be a table, got {swept!r}")
     grid = {key: swept.pop(key) for key in SECTIONS if key in swept}
@@ -94,6 +99,12 @@ def cells_of(
         afterwards: What is done with each run once it is trained.
         where: What a fault is told of.
     """
+    for path in _empty(
+        {**grid, "rerank": {str(n): of for n, of in enumerate(afterwards.rerank)}}
+    ):
+        raise InputError(
+            f"{where}: {path} lists nothing; give it a value or more, or leave it out"
+        )
     rerankers = [_asked(one, where) for given in afterwards.rerank for one in product(given)]
     configs: dict[str, Config] = {}  # by their text, so that none is there twice
     names: dict[str, str] = {}
@@ -140,6 +151,19 @@ def product(grid: Any) -> list[Any]:
     return [grid]
 
 
+def _empty(grid: Any, path: str = "sweep") -> Iterator[str]:
+    """Yield the paths of alternatives of which there are none."""
+    if isinstance(grid, Mapping):
+        for key, value in grid.items():
+            yield from _empty(value, f"{path}.{key}")
+    elif isinstance(grid, list):
+        if not grid:
+            yield path
+        for one in grid:
+            if isinstance(one, Mapping):
+                yield from _empty(one, path)
+
+
 def _merged(base: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return `base` with what is chosen; tables below a section are replaced whole."""
     values = {
@@ -182,7 +206,10 @@ def _asked(given: Mapping[str, Any], where: str) -> Asked:
         asked = Asked(options.pop("method"), options.pop("k", None), options, "mark")
     except KeyError:
         raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method") from None
-    return asked.checked()
+    try:
+        return asked.checked()
+    except InputError as error:
+        raise InputError(f"{where}: sweep.rerank: {error}") from error
 
 
 def _name(config: Config, chosen: Mapping[str, Any]) -> str:

@@ -15,7 +15,8 @@ except ImportError:  # where there are no such locks, nobody is kept out
     fcntl = None  # type: ignore[assignment]
 
 LOCK, AT_WORK = ".lock", ".lock-processes"  # of the sweep, and of its processes
-PATIENCE = 20.0  # seconds for the processes of a sweep that was killed to end
+ENDING = 1.0  # seconds for a sweep that was stopped to end
+PATIENCE = 20.0  # and for the processes of one that was killed
 
 
 @contextmanager
@@ -27,12 +28,10 @@ def alone_in(out: Path) -> Iterator[None]:
         return
     handle = _opened(out / LOCK)
     try:
-        _take_alone(handle, out)
-        processes = _opened(
-            out / AT_WORK
-        )  # those of a sweep that was killed end a little later
+        _take_alone(handle, out, ENDING)
+        processes = _opened(out / AT_WORK)
         try:
-            _take_alone(processes, out)
+            _take_alone(processes, out, PATIENCE)
         finally:
             os.close(processes)
         yield
@@ -54,14 +53,14 @@ def _opened(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_RDWR)
 
 
-def _take_alone(handle: int, out: Path) -> None:
+def _take_alone(handle: int, out: Path, patience: float) -> None:
     begun = time.monotonic()
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError:
-            if time.monotonic() - begun > PATIENCE:
+            if time.monotonic() - begun > patience:
                 raise InputError(
                     f"another sweep is at work in {out}; wait for it, or choose another --out"
                 ) from None

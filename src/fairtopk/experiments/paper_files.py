@@ -9,6 +9,7 @@ import polars as pl
 
 from fairtopk.data.files import replacing, write_text
 from fairtopk.experiments.latex import latex_words
+from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.reporting.figures import STYLE, save
 from fairtopk.reporting.paper_figures import Drawn
 from fairtopk.reporting.paper_table import PaperTable
@@ -57,7 +58,8 @@ def long_records(title: str, results: Iterable[Result]) -> Iterator[dict[str, An
             yield {
                 "data": title,
                 "protocol": result.lists["protocol"],
-                "method": run.method,
+                "method": run.method.partition(f" ({NEEDS_LABELS}")[0],
+                "needs_labels_when_serving": NEEDS_LABELS in run.method,
                 "weight_name": weight[0],
                 "weight": weight[1],
                 "preset": run.settings.get("method.preset"),

@@ -112,7 +112,8 @@ def _sections(
         ),
         Section(
             "Gamma",
-            "The paper's ablation: how much the averages of the penalty remember.",
+            "The paper's ablation: how much the averages of the penalty remember. SO-RED with "
+            "gamma = 1 remembers nothing: it is NG-DE.",
             [ablation] if ablation is not None else [],
             [],
             [],

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from typer import Exit, Option
 
+from fairtopk.data.prepared import refuse_used
+from fairtopk.errors import InputError
 from fairtopk.experiments.console import console
 from fairtopk.experiments.sweep_commands import (
     SOME_FAILED,
@@ -37,12 +39,17 @@ def reproduce(
     from fairtopk.experiments.reproduce import plan
     from fairtopk.experiments.reproduce import reproduce as run
 
+    if not (out / RUNS).is_dir():  # not a folder to go on in
+        refuse_used(out)
     planned = plan(data, quick=quick)
-    for one in planned.found:
-        console.print(f"data: {one.title}", highlight=False)
     if data is not None and len(planned.found) == 1:
         wanted = "MovieLens 100K, which --quick takes" if quick else "the paper's data"
-        console.print(f"{data} has nothing of {wanted}", highlight=False, soft_wrap=True)
+        raise InputError(
+            f"{data} has nothing of {wanted}; give the folder with the published archives, or "
+            f"leave --data out for the embedded data alone"
+        )
+    for one in planned.found:
+        console.print(f"data: {one.title}", highlight=False)
     say_room(planned.cells, out / RUNS, processes)
     with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
         outcome = run(planned, out, processes=processes, watch=progress)

@@ -1,6 +1,7 @@
 """`fairtopk sweep`."""
 
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,8 +58,10 @@ def sweep(
     with SweepProgress(cells) as progress, kept_so_far("the same command and --resume"):
         outcome = run_sweep(cells, out, processes=processes, watch=progress)
     if outcome.done:
-        page = report(out)
-        _say(f"{outcome.done:,} runs are done: {out / RESULTS}; look at {page}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of runs that failed, which are told of next
+            page = report(out)
+        _say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
     if tell_failures(outcome):
         raise Exit(SOME_FAILED)
 
@@ -78,7 +81,10 @@ def tell_failures(outcome: "Outcome") -> bool:
     for name, why in outcome.failures.items():
         _say(f"failed: {name}: {why}")
     if outcome.failures:
-        _say(f"{len(outcome.failures):,} runs failed; going on with the sweep tries them again")
+        _say(
+            f"{_runs(len(outcome.failures))} failed; mend the cause, and going on with the "
+            f"sweep tries again"
+        )
     return bool(outcome.failures)
 
 
@@ -94,7 +100,7 @@ def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
     room, at_once = room_of(left), processes or cores()
     refuse_too_little(room, out, at_once=at_once)
     _say(
-        f"{len(left):,} runs, at most {in_words(room.kept)} on disk, and "
+        f"{_runs(len(left))}, at most {in_words(room.kept)} on disk, and "
         f"{in_words(at_once * room.at_work)} more while they train"
     )
 
@@ -174,6 +180,10 @@ def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
 
 
 def _say(line: str) -> None:

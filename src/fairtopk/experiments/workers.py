@@ -118,7 +118,7 @@ def _work(connection: Connection, threads: int) -> None:
         while True:
             work, given = connection.recv()
             connection.send(_tried(work, given))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         return
 
 

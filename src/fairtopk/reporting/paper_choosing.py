@@ -18,11 +18,18 @@ class Choice(NamedTuple):
         point: The chosen one; where all lose more, the one that loses least.
         within: Whether it loses no more, by what it was chosen by.
         how: In words, by what.
+        judged: On which lists a loss was counted.
     """
 
     point: Point
     within: bool
     how: str
+    judged: str
+
+    @property
+    def label(self) -> str:
+        """The weight of the point, and whether more is lost for it."""
+        return self.point.label + ("" if self.within else f", loses more on {self.judged}")
 
 
 def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
@@ -40,16 +47,16 @@ def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts)
     tried = [
         _tried(point, base, lambda result: _kept(result, facts), names) for point in points
     ]
-    how = "on validation"
+    how, judged = "on validation", "validation"
     if any(math.isnan(one.ndcg + one.gap) for one in tried):
-        how = "in hindsight"
+        how, judged = "in hindsight", "test"
         tried = [_tried(point, base, _means, metrics) for point in points]
     if len(points) == 1:
         how = "one setting"
     within = [one for one in tried if one.ndcg >= 1 - LOSS]
     if within:
-        return Choice(min(within, key=lambda one: _last(one.gap)).point, True, how)
-    return Choice(max(tried, key=lambda one: -_last(-one.ndcg)).point, False, how)
+        return Choice(min(within, key=lambda one: _last(one.gap)).point, True, how, judged)
+    return Choice(max(tried, key=lambda one: -_last(-one.ndcg)).point, False, how, judged)
 
 
 class Tried(NamedTuple):

@@ -111,8 +111,7 @@ def _lines(
             (one for one in points if one.penalised and weight_of(one) == weight), None
         )
         if point is not None:
-            label = choice.point.label if choice.within else f"{choice.point.label}, loses more"
-            yield name, point, label, choice.how
+            yield name, point, choice.label, choice.how
 
 
 def _cells(

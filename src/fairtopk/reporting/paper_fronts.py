@@ -129,8 +129,7 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
                 for name in (ndcg, metric)
             )
             needs = "yes" if name in view.reranked or "labels" in name else "no"
-            label = point.label if found.within else f"{point.label}, loses more"
-            cells = (words, name, needs, label, found.how)
+            cells = (words, name, needs, found.label, found.how)
             numbers = (measured(point, ndcg), percent(loss), measured(point, metric))
             rows.append(Row((*cells, *numbers, percent(cut)), runs, begins=first))
             first = False
@@ -155,8 +154,8 @@ def choice_table(view: PaperView, facts: Facts) -> PaperTable:
         f"lists, and test lists tell what came of it. In hindsight: off the test lists "
         f"themselves, since re-ranked validation lists were not measured; that flatters. One "
         f"setting: there was nothing to choose. Labels: whether group labels are needed when "
-        f"serving. Loses more: as every weight of the method does; it is the one that loses "
-        f"least.",
+        f"serving. Loses more: as every weight of the method does on the lists that it was "
+        f"chosen by; it is the one that loses least.",
     ]
     if base is None:
         notes.append("K-SONG was not run: there is nothing to lose from.")
