@@ -66,6 +66,13 @@ def test_a_kill_at_any_moment_leaves_a_pair(
         assert found_step(folder) == (2 if survived < 2 else 3)
 
 
+def test_the_same_tensors_are_the_same_bytes(tmp_path: Path) -> None:
+    tensors, about = {"b": torch.ones(3), "a": torch.zeros(2)}, {"step": 1, "phase": "warm-up"}
+    for name in map(str, range(20)):  # an order drawn at random would hardly stay so long
+        save_tensors(tmp_path / name, tensors, about)
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
 def test_files_of_two_checkpoints_are_not_mixed(tmp_path: Path) -> None:
     save_pair(tmp_path, *pair(1))
     save_pair(tmp_path, *pair(2))

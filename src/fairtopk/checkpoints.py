@@ -18,7 +18,7 @@ from fairtopk.errors import InputError
 
 MODEL, STATE = "model.safetensors", "state.safetensors"
 BEFORE = "before-"  # how the pair before the last is called
-FORMAT = "fairtopk checkpoint 3"
+FORMAT = "fairtopk checkpoint 4"  # the one key of a file's metadata
 
 
 class Saved(NamedTuple):
@@ -34,7 +34,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) 
     with replacing(path) as temporary:
         temporary.touch()
         usual = temporary.stat().st_mode  # safetensors would let nobody else read the file
-        save_file(whole, temporary, {"format": FORMAT, "about": json.dumps(about)})
+        # Under one key: safetensors writes several in any order, and bytes would differ.
+        save_file(whole, temporary, {FORMAT: json.dumps(about)})
         temporary.chmod(usual)
 
 
@@ -43,13 +44,13 @@ def load_tensors(path: Path) -> Saved:
     try:
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}
-            if said.get("format") != FORMAT:
+            if FORMAT not in said:
                 raise InputError(f"{path} was not written by this version of fairtopk")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         reason = str(error).split("\n", 1)[0]
         raise InputError(f"{path} is damaged or no checkpoint ({reason})") from error
-    return Saved(tensors, json.loads(said["about"]))
+    return Saved(tensors, json.loads(said[FORMAT]))
 
 
 def save_pair(folder: Path, model: Saved, state: Saved) -> None:
