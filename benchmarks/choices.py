@@ -73,13 +73,15 @@ def main() -> None:
     if asked.recorded:
         bring_back(every, asked.out, records)
     say_room(every, asked.out, None)
-    with SweepProgress(every) as progress:
-        outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
+    try:
+        with SweepProgress(every) as progress:
+            outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
+    finally:  # of what is done when it is stopped
+        keep(every, asked.out, records)
     tell_failures(outcome)
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
     asked.page.write_text(written(asked.page.read_text(), {"choices": shown(rows)}))
-    keep(every, asked.out, records)
 
 
 def cells_for(choice: str, data: Path) -> list[Cell]:

@@ -22,7 +22,6 @@ SHOWN = (
     "rsp",
     "reo",
 )
-LABELS = " ("  # what follows in a method's name says that it needs labels
 POINT = ["data", "protocol", "method", "weight", "k"]
 DIGITS = 4
 

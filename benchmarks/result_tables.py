@@ -16,7 +16,6 @@ from result_claims import (
     starts,
     verdict,
 )
-from result_rows import LABELS
 from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
 from fairtopk.reporting.figures import slug
@@ -27,7 +26,8 @@ from fairtopk.reporting.paper_views import BASE, NAMES, PLUS
 
 ROBUST = NAMES["robust"]
 RERANKED = f"{BASE}{PLUS}det-const-sort"
-LOSES_MORE = "loses more"  # in the weight of what keeps NDCG nowhere
+LABELS = " ("  # what follows in a method's name says that it needs labels
+LOSES_MORE = "loses more"  # in the weight of what keeps NDCG at none
 NOT_CHOSEN = "none"  # weight of what has none
 
 

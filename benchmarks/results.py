@@ -56,16 +56,18 @@ def main() -> None:
     planned, runs = movielens_plan(asked.data), asked.out / RUNS
     if asked.recorded:
         bring_back(planned.cells, runs, asked.pages / RECORDS)
-    if asked.trained:
-        write_paper(planned, asked.out)
-    else:
-        say_room(planned.cells, runs, None)
-        with SweepProgress(planned.cells) as progress:
-            outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
-        tell_failures(outcome)
+    try:
+        if asked.trained:
+            write_paper(planned, asked.out)
+        else:
+            say_room(planned.cells, runs, None)
+            with SweepProgress(planned.cells) as progress:
+                outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
+            tell_failures(outcome)
+    finally:  # of what is done when it is stopped
+        keep(planned.cells, runs, asked.pages / RECORDS)
     titles = [found.title for found in planned.found]
     write_pages(asked.out, asked.pages, asked.readme, titles)
-    keep(planned.cells, runs, asked.pages / RECORDS)
 
 
 def movielens_plan(data: Path) -> Plan:

@@ -2,18 +2,20 @@
 
 A line is a run: the commit and the config that made it, everything that was measured of it, and
 of its log the epoch that was kept. Pages can be written from it again, and runs of many hours
-gone on with where the folders of the first are not at hand.
+gone on with where the folders of the first are not at hand. Only what needs models or the
+values of each user cannot: pictures of rankings, falls of gaps from a run that was brought
+back to one that is new, deviations over users.
 """
 
 import json
 import lzma
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
-from fairtopk.experiments.cells import is_done
+from fairtopk.experiments.cells import AFTERWARDS, is_done, nothing_left
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.grid import Cell
@@ -22,13 +24,16 @@ from fairtopk.experiments.run import LOG
 from fairtopk.experiments.sweep import Event
 
 COMMIT = "commit.txt"  # in the folder of a run
-DIGITS = 6  # significant ones
+UNKNOWN = "a commit that was not noted"
+DIGITS = 8  # significant ones, more than pages show
+OF_MACHINE = ("path", "options")  # of the data: where files are
+OF_EPOCH = ("phase", "epoch")  # all that is kept of an epoch that was not chosen
 
 Record = dict[str, Any]
 
 
 def noting(commit: str, runs: Path, watch: Callable[[Event], None]) -> Callable[[Event], None]:
-    """Return what notes the commit of each run that a sweep has trained, and then watches on.
+    """Return what notes the commit of each run that a sweep has worked on, and watches on.
 
     Args:
         commit: Of the code at hand.
@@ -38,53 +43,57 @@ def noting(commit: str, runs: Path, watch: Callable[[Event], None]) -> Callable[
 
     def told(event: Event) -> None:
         if event.result is not None:  # not one that was done before
-            write_text(runs / event.cell.name / COMMIT, f"{commit}\n")
+            folder = runs / event.cell.name
+            by = dict.fromkeys([*_noted(folder), commit])  # begun, perhaps, by other code
+            write_text(folder / COMMIT, "".join(f"{one}\n" for one in by if one))
         watch(event)
 
     return told
 
 
 def commits(folders: Iterable[Path]) -> list[str]:
-    """Return the commits that made runs, as far as they were noted."""
-    noted = (_noted(folder) for folder in folders)
-    return sorted({one for one in noted if one is not None})
+    """Return the commits that made runs; if any has none noted, that too."""
+    return sorted({one for folder in folders for one in _noted(folder) or [UNKNOWN]})
 
 
-def _noted(folder: Path) -> str | None:
+def _noted(folder: Path) -> list[str]:
     path = folder / COMMIT
-    return path.read_text("utf-8").strip() if path.exists() else None
+    return path.read_text("utf-8").splitlines() if path.exists() else []
 
 
 def keep(cells: Iterable[Cell], runs: Path, path: Path) -> None:
-    """Write a record of each run that is done."""
+    """Write a record of each run that is done; what is recorded of others stays."""
+    before = _read(path)
     with replacing(path) as temporary, lzma.open(temporary, "wt", encoding="utf-8") as file:
         for cell in cells:
+            record = before.get(cell.name)
             if is_done(cell, runs):
-                file.write(json.dumps(_record(cell, runs / cell.name)) + "\n")
+                record = _record(cell, runs / cell.name)
+            if record is not None and _is_all(record, cell):
+                file.write(json.dumps(record) + "\n")
 
 
 def _record(cell: Cell, folder: Path) -> Record:
     files = {path.name: json.loads(path.read_text("utf-8")) for path in folder.glob("*.json")}
     epoch = files[METRICS].get("chosen_epoch")
     log = [json.loads(line) for line in (folder / LOG).read_text("utf-8").splitlines()]
-    whole = ("phase", "epoch")  # of the epochs that were not kept
+    chosen = [
+        line if line["epoch"] == epoch else {name: line[name] for name in OF_EPOCH}
+        for line in log
+    ]
     return {
         "run": cell.name,
         "commit": _noted(folder),
-        "config": _without_path(cell.config),
+        "config": _shared(cell.config),
         "files": _short(dict(sorted(files.items()))),
-        "log": [
-            _short(line) if line["epoch"] == epoch else {name: line[name] for name in whole}
-            for line in log
-        ],
+        "log": _short(chosen),
     }
 
 
-def _without_path(config: Config) -> dict[str, Any]:
-    """Return a config without where its data is."""
+def _shared(config: Config) -> dict[str, Any]:
+    """Return a config that does not tell where files are."""
     values = config.model_dump(mode="json")
-    del values["data"]["path"]
-    return values
+    return values | {"data": {k: v for k, v in values["data"].items() if k not in OF_MACHINE}}
 
 
 def _short(value: Any) -> Any:
@@ -99,39 +108,42 @@ def _short(value: Any) -> Any:
 def bring_back(cells: Iterable[Cell], runs: Path, path: Path) -> int:
     """Write the folders of recorded runs that are not there, without models; return how many.
 
-    A record of another config than that of the cell is left alone.
+    A record of another config, or with less than is asked of the cell, is left alone.
     """
-    by_name = {record["run"]: record for record in _read(path)}
+    records = _read(path)
     found = [
-        (cell, by_name[cell.name])
+        (cell, records[cell.name])
         for cell in cells
-        if cell.name in by_name and not (runs / cell.name).exists()
+        if cell.name in records and not (runs / cell.name).exists()
     ]
-    alike = [(cell, record) for cell, record in found if _is_of(record, cell)]
-    for cell, record in alike:
-        _write(record, cell, runs / cell.name)
-    return len(alike)
+    whole = [(cell, record) for cell, record in found if _is_all(record, cell)]
+    for cell, record in whole:
+        with replacing(runs / cell.name) as folder:
+            _write(record, cell, folder)
+    return len(whole)
 
 
-def _read(path: Path) -> Iterator[Record]:
-    if path.exists():
-        with lzma.open(path, "rt", encoding="utf-8") as file:
-            yield from map(json.loads, file)
+def _read(path: Path) -> dict[str, Record]:
+    if not path.exists():
+        return {}
+    with lzma.open(path, "rt", encoding="utf-8") as file:
+        return {record["run"]: record for record in map(json.loads, file)}
 
 
-def _is_of(record: Record, cell: Cell) -> bool:
-    values = record["config"]
-    values["data"]["path"] = cell.config.data.path
+def _is_all(record: Record, cell: Cell) -> bool:
+    """Return whether a record is of the run that is asked for, with all that is asked of it."""
+    places = {name: getattr(cell.config.data, name) for name in OF_MACHINE}
+    values = record["config"] | {"data": record["config"]["data"] | places}
     try:
-        return dump_config(check_config(values, record["run"])) == dump_config(cell.config)
+        alike = dump_config(check_config(values, record["run"])) == dump_config(cell.config)
     except InputError:  # of a version with other settings
         return False
+    return alike and nothing_left(cell, record["files"][AFTERWARDS])
 
 
 def _write(record: Record, cell: Cell, folder: Path) -> None:
     write_text(folder / CONFIG, dump_config(cell.config))
     write_text(folder / LOG, "".join(f"{json.dumps(line)}\n" for line in record["log"]))
-    if record["commit"] is not None:
-        write_text(folder / COMMIT, f"{record['commit']}\n")
+    write_text(folder / COMMIT, "".join(f"{one}\n" for one in record["commit"]))
     for name, values in record["files"].items():
         write_text(folder / name, json.dumps(values, indent=2) + "\n")

@@ -201,7 +201,7 @@ class Trainer:
         return TrainingError(
             f"{what} is no longer finite in {self._phase().name}, epoch {progress.epoch + 1}, "
             f"step {progress.step + 1}; lower the learning rate or the weight of the penalty "
-            f"(checkpoints from before that are kept)"
+            f"(earlier checkpoints are kept)"
         )
 
     def model(self) -> dict[str, Tensor]:

@@ -107,11 +107,13 @@ def test_falls_are_measured_once_for_a_pair_of_models(
     other = {name: {"mean": 2 * cell["mean"]} for name, cell in before.metrics.items()}
     retrained = replace(before, metrics=other)
     new = {f"exposure_gap@{K}": Fall(0.3, math.nan, 0.1)}
-    assert falls_once(folder, retrained, after, lambda *pair: new) == new
-    kept = falls_once(folder, retrained, after, lambda *pair: pytest.fail("measured again"))
+    assert falls_once(folder, retrained, after, [K], lambda *pair: new) == new
+    kept = falls_once(
+        folder, retrained, after, [K], lambda *pair: pytest.fail("measured again")
+    )
     assert repr(kept) == repr(new)
     (folder / after.run.name / FALLS).write_text("{")
-    assert falls_once(folder, retrained, after, lambda *pair: new) == new
+    assert falls_once(folder, retrained, after, [K], lambda *pair: new) == new
 
 
 def test_a_model_that_is_gone_is_told(runs: Path, view: PaperView, tmp_path: Path) -> None:

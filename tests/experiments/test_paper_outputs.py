@@ -69,6 +69,9 @@ def test_results_csv_holds_every_number_of_every_run(made: Made) -> None:
     assert one["mean"].to_list() == [told["metrics"]["exposure_gap@100"]["mean"]]
     assert one["weight_name"].to_list() == ["C"]
     assert one["weight"].to_list() == [1e4]
+    labels = rows.filter(pl.col("needs_labels_when_serving"))["method"].unique().to_list()
+    assert "robust" in labels
+    assert all(name == "robust" or name.startswith("k-song + ") for name in labels)
 
 
 def test_at_c_0_methods_are_k_song_and_deltr_is_listnet(views: dict[str, PaperView]) -> None:

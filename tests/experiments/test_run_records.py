@@ -11,9 +11,12 @@ import pytest
 
 from fairtopk.experiments.cells import is_done
 from fairtopk.experiments.collecting import collect
+from fairtopk.experiments.flattening import falls_once
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked_results import with_reranked
 from fairtopk.experiments.sweep import Event
+from fairtopk.reporting.paper_tables import Fall
 from fairtopk.reporting.results import Result
 
 from .conftest import SECRET, Made, write_fake
@@ -93,6 +96,37 @@ def test_runs_at_hand_and_records_of_another_config_are_left_alone(
     other = cells[0]._replace(config=cells[0].config.model_copy(update={"training": longer}))
     assert records.bring_back([other, *cells[1:]], runs, path) == 0
     assert not (runs / other.name).exists()
+    more = cells[0]._replace(reranked=(*cells[0].reranked, Asked("fa-ir", 7, {}, "mark")))
+    assert records.bring_back([more], runs, path) == 0
+    assert records.bring_back(cells, runs, path) == 1
+
+
+def test_a_record_stays_where_its_run_is_not_at_hand(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    path, again = tmp_path / "runs.jsonl.xz", tmp_path / "again"
+    records.keep(cells, runs, path)
+    records.keep(cells, tmp_path / "elsewhere", path)
+    assert records.bring_back(cells, again, path) == len(cells)
+    records.keep(cells[:1], again, path)
+    assert records.bring_back(cells, tmp_path / "third", path) == 1
+
+
+def test_falls_are_known_again_of_runs_that_were_brought_back(
+    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+) -> None:
+    path, again, found = tmp_path / "runs.jsonl.xz", tmp_path / "again", {"gap": Fall(1, 2, 3)}
+
+    def falls(of: Path) -> dict[str, Fall]:
+        by_name = {one.run.name: one for one in collect(of).results}
+        before, after = (by_name[cell.name] for cell in cells[1:])
+        return falls_once(of, before, after, [50, 100], lambda *pair: found)
+
+    assert falls(runs) == found
+    records.keep(cells, runs, path)
+    records.bring_back(cells, again, path)
+    found = {"gap": Fall(4, 5, 6)}
+    assert falls(again) == {"gap": Fall(1, 2, 3)}
 
 
 def test_a_run_that_is_not_done_has_no_record(
@@ -114,8 +148,9 @@ def test_a_commit_is_noted_for_runs_that_were_trained_now(
     watch(Event(cells[1], "done", {}))
     assert len(seen) == 3
     folders = [runs / cell.name for cell in cells]
-    assert records.commits(folders[:1]) == []
-    assert records.commits(folders) == ["abc1234"]
+    assert records.commits(folders) == [records.UNKNOWN, "abc1234"]
+    records.noting("def5678", runs, seen.append)(Event(cells[1], "done", {}))  # gone on with
+    assert records.commits(folders[1:2]) == ["abc1234", "def5678"]
     records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
     records.bring_back(cells, tmp_path / "again", tmp_path / "runs.jsonl.xz")
-    assert records.commits([tmp_path / "again" / cells[1].name]) == ["abc1234"]
+    assert records.commits([tmp_path / "again" / cells[1].name]) == ["abc1234", "def5678"]

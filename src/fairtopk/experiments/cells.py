@@ -46,7 +46,11 @@ def is_done(cell: Cell, out: Path) -> bool:
         read_result(folder / METRICS)
     except (OSError, InputError):  # a damaged one is told of when its turn comes
         return False
-    done = _done(folder)
+    return nothing_left(cell, _done(folder))
+
+
+def nothing_left(cell: Cell, done: dict[str, list[Any]]) -> bool:
+    """Return whether all that is asked of a trained cell is among what was done with it."""
     return all(one in done[what] for what, asked in _asked(cell).items() for one in asked)
 
 

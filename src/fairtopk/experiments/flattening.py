@@ -8,6 +8,7 @@ same mean entropy of exposure.
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ from fairtopk.scoring import score
 VARIANTS: dict[str, Variant] = {"exposure_gap": "paper", "exposure_gap_released": "released"}
 MOST_LISTS = 2_000  # enough to know a share, and few enough to be scored again at once
 FALLS = "flattening.json"  # in the folder of the fair run
-DIGITS = 6  # by which a run is known again
+ALIKE = 1e-6  # gaps by which a run is known again, relative
 
 Measure = Callable[[Result, Result], dict[str, Fall]]
 
@@ -81,7 +82,7 @@ def scored(folder: Path, result: Result, load: Load) -> Scored:
 
 
 def falls_once(
-    folder: Path, before: Result, after: Result, measure: Measure
+    folder: Path, before: Result, after: Result, ks: Sequence[int], measure: Measure
 ) -> dict[str, Fall]:
     """Return how gaps fall between two runs: as kept with the fair one, or else measured.
 
@@ -89,12 +90,13 @@ def falls_once(
         folder: Where the runs are.
         before: The colour-blind one.
         after: The fair one.
+        ks: At which K.
         measure: What to call if it is not known yet.
     """
-    path, pair = folder / after.run.name / FALLS, _pair(before, after)
+    path, pair = folder / after.run.name / FALLS, _pair(before, after, ks)
     try:
         kept = json.loads(path.read_text("utf-8"))
-        if kept["pair"] == pair:
+        if _is_alike(kept["pair"], pair):
             return {name: Fall(*map(_number, of)) for name, of in kept["falls"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # it is measured again
@@ -102,16 +104,23 @@ def falls_once(
     told = {
         name: [None if math.isnan(one) else one for one in of] for name, of in found.items()
     }
-    write_text(path, json.dumps({"pair": pair, "falls": told}, indent=2) + "\n")
+    with suppress(OSError):  # of a folder that may only be read
+        write_text(path, json.dumps({"pair": pair, "falls": told}, indent=2) + "\n")
     return found
 
 
-def _pair(before: Result, after: Result) -> dict[str, Any]:
-    """Return by what a pair of runs is known again; other models have other gaps."""
-    gaps = {name for name in before.metrics if name.startswith(f"{next(iter(VARIANTS))}@")}
-    means = [[one.metrics[name]["mean"] for name in sorted(gaps)] for one in (before, after)]
-    told = [[one and float(f"{one:.{DIGITS}g}") for one in of] for of in means]
-    return {"colour_blind": before.run.name, "gaps": told}
+def _pair(before: Result, after: Result, ks: Sequence[int]) -> dict[str, Any]:
+    """Return by what a measurement is known again; other models have other gaps."""
+    names = [f"{next(iter(VARIANTS))}@{k}" for k in ks]
+    means = [of.metrics.get(name, {}).get("mean") for of in (before, after) for name in names]
+    about = {"colour_blind": before.run.name, "lists": MOST_LISTS, "k": list(ks)}
+    return about | {"gaps": means}
+
+
+def _is_alike(kept: dict[str, Any], pair: dict[str, Any]) -> bool:
+    before, now = ([*map(_number, of["gaps"])] for of in (kept, pair))
+    alike = np.isclose(before, now, rtol=ALIKE, atol=0, equal_nan=True)
+    return bool(alike.all()) and {**kept, "gaps": pair["gaps"]} == pair
 
 
 def _number(value: float | None) -> float:

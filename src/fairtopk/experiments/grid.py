@@ -99,9 +99,8 @@ def cells_of(
         afterwards: What is done with each run once it is trained.
         where: What a fault is told of.
     """
-    for path in _empty(
-        {**grid, "rerank": {str(n): of for n, of in enumerate(afterwards.rerank)}}
-    ):
+    listed = {**grid, "rerank": {str(n): of for n, of in enumerate(afterwards.rerank)}}
+    if (path := next(_empty(listed), None)) is not None:
         raise InputError(
             f"{where}: {path} lists nothing; give it a value or more, or leave it out"
         )

@@ -86,7 +86,7 @@ def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoin
             if before.run.seed == after.run.seed
         ]
         try:
-            seeds = [falls_once(folder, *pair, measured) for pair in pairs]
+            seeds = [falls_once(folder, *pair, view.ks, measured) for pair in pairs]
         except (InputError, OSError):
             seeds = []
         if len(seeds) < len(point.results):

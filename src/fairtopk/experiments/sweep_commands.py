@@ -1,5 +1,6 @@
 """`fairtopk sweep`."""
 
+import re
 import time
 import warnings
 from collections import Counter
@@ -59,7 +60,8 @@ def sweep(
         outcome = run_sweep(cells, out, processes=processes, watch=progress)
     if outcome.done:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of runs that failed, which are told of next
+            for name in outcome.failures:  # which are told of next
+                warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
             page = report(out)
         _say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
     if tell_failures(outcome):
