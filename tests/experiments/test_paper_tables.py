@@ -120,6 +120,8 @@ def test_what_a_weight_loses_is_told_by_the_seeds_that_it_has() -> None:
     assert (found.point, found.within, found.how) == (points[0], True, "in hindsight")
     only = choose(points[1:], base, "gap", 50, {})
     assert (only.within, only.how) == (False, "one setting")
+    assert found.label == points[0].label
+    assert only.label == f"{points[1].label}, loses more on test"
 
 
 def test_changes_are_from_the_same_seed_with_student_s_interval() -> None:
