@@ -24,7 +24,7 @@ from fairtopk.experiments.run import LOG
 from fairtopk.experiments.sweep import Event
 
 COMMIT = "commit.txt"  # in the folder of a run
-UNKNOWN = "a commit that was not noted"
+UNKNOWN = "one that was not noted"  # commit
 DIGITS = 8  # significant ones, more than pages show
 OF_MACHINE = ("path", "options")  # of the data: where files are
 OF_EPOCH = ("phase", "epoch")  # all that is kept of an epoch that was not chosen
@@ -52,8 +52,9 @@ def noting(commit: str, runs: Path, watch: Callable[[Event], None]) -> Callable[
 
 
 def commits(folders: Iterable[Path]) -> list[str]:
-    """Return the commits that made runs; if any has none noted, that too."""
-    return sorted({one for folder in folders for one in _noted(folder) or [UNKNOWN]})
+    """Return the commits that made runs, and last, if any has none noted, that."""
+    found = {one for folder in folders for one in _noted(folder) or [UNKNOWN]}
+    return sorted(found, key=lambda one: (one == UNKNOWN, one))
 
 
 def _noted(folder: Path) -> list[str]:

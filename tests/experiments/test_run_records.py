@@ -148,7 +148,7 @@ def test_a_commit_is_noted_for_runs_that_were_trained_now(
     watch(Event(cells[1], "done", {}))
     assert len(seen) == 3
     folders = [runs / cell.name for cell in cells]
-    assert records.commits(folders) == [records.UNKNOWN, "abc1234"]
+    assert records.commits(folders) == ["abc1234", records.UNKNOWN]
     records.noting("def5678", runs, seen.append)(Event(cells[1], "done", {}))  # gone on with
     assert records.commits(folders[1:2]) == ["abc1234", "def5678"]
     records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
