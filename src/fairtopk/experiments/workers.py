@@ -111,6 +111,8 @@ class Workers:
 def _work(connection: Connection, threads: int) -> None:
     if hasattr(os, "setsid"):
         os.setsid()  # Ctrl-C is for the first process
+    # By which `Workers` ends it; in the background of a script it would be ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
