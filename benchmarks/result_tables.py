@@ -29,6 +29,7 @@ RERANKED = f"{BASE}{PLUS}det-const-sort"
 LABELS = " ("  # what follows in a method's name says that it needs labels
 LOSES_MORE = "loses more"  # in the weight of what keeps NDCG at none
 NOT_CHOSEN = "none"  # weight of what has none
+HARDLY = 0.05  # of the gap; shares of a smaller fall say nothing
 
 
 def findings(read: Read) -> dict[str, str]:
@@ -120,11 +121,14 @@ def _flat(read: Read) -> str:
 def _share(falls: pl.DataFrame) -> str:
     """Return the share of the mean fall; in words that there is none, or nothing as flat."""
     before, flat, after = (falls[name].to_list() for name in ("before", "flat", "after"))
-    if sum(before) <= sum(after):
+    fall = sum(before) - sum(after)
+    if fall <= 0:
         return "no fall"
+    if fall < HARDLY * sum(before):
+        return "hardly a fall"
     if None in flat:
         return "undefined"
-    return f"{100 * (sum(before) - sum(flat)) / (sum(before) - sum(after)):.0f} %"
+    return f"{100 * (sum(before) - sum(flat)) / fall:.0f} %"
 
 
 def _protocols(read: Read) -> str:

@@ -105,6 +105,18 @@ def test_gammas_stand_side_by_side_at_one_weight(pages: Path) -> None:
     assert of == ["0.2", "0.6", "1"]
 
 
+@pytest.mark.parametrize(
+    ("flat", "after", "told"),
+    [(0.8, 0.6, "50 %"), (1.1, 0.5, "-20 %"), (0.8, 0.96, "hardly a fall"),
+     (0.8, 1.0, "no fall"), (None, 0.5, "undefined")],
+)  # fmt: skip
+def test_the_share_of_a_fall_is_told_where_there_is_one(
+    results: ModuleType, flat: float | None, after: float, told: str
+) -> None:
+    falls = pl.DataFrame({"before": [1.0], "flat": [flat], "after": [after]})
+    assert sys.modules["result_tables"]._share(falls) == told
+
+
 def test_data_without_runs_has_a_page_that_says_so(pages: Path) -> None:
     assert "No run of this is done yet" in (pages / "movielens-not-run.md").read_text()
     horror = (pages / "movielens-horror.md").read_text()

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from fairtopk.reporting.figures import MARKERS, STYLE, draw_curve, pictures
 from fairtopk.reporting.paper_panels import (
+    WALL,
     Panel,
     Series,
     draw_points,
@@ -27,9 +28,10 @@ TRADE_OFFS = (
     "exposure_gap_released",
     "rank_exposure_gap",
 )
-FOOT = (
-    "A triangle at the foot of a panel is a point further down, which loses more than a tenth "
-    "of K-SONG's NDCG: its numbers are in the table of points."
+EDGE = (
+    "A triangle at the edge of a panel is a point beyond it: at the foot one that loses more "
+    f"than a tenth of K-SONG's NDCG, at the right one whose gap is more than {WALL:g} times "
+    "K-SONG's. Its numbers are in the table of points."
 )
 COMPARED = ("exposure_gap", "rank_exposure_gap")
 
@@ -82,7 +84,7 @@ def trade_offs(views: Sequence[PaperView], gap: str) -> Drawn:
             "the share of the gap of Robust); at C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, "
             "and DELTR is ListNet; that of Algorithm 1 starts at its first C. Bars are 95 % "
             "intervals over seeds; with one seed there are none.",
-            FOOT,
+            EDGE,
         ],
     )
 
@@ -105,7 +107,9 @@ def ablation(views: Sequence[PaperView]) -> Drawn | None:
         return {f"gamma = {gamma:g}": of for gamma, of in panel.view.gammas[name].items()}
 
     weights = "At C = 0, where gamma has no effect, and at the weights that every gamma has."
-    return Drawn("ablation-gamma", "Gamma of SO-RED and KSO-RED", grid(rows, draw), [weights])
+    return Drawn(
+        "ablation-gamma", "Gamma of SO-RED and KSO-RED", grid(rows, draw), [weights, EDGE]
+    )
 
 
 def in_and_post(views: Sequence[PaperView]) -> Drawn:
@@ -127,7 +131,7 @@ def in_and_post(views: Sequence[PaperView]) -> Drawn:
         [
             "Hollow markers are re-rankers of K-SONG's lists: they need group labels when "
             "serving, as Robust does.",
-            FOOT,
+            EDGE,
         ],
     )
 
@@ -153,7 +157,7 @@ def protocols(views: Sequence[PaperView], full: Mapping[str, PaperView]) -> Draw
     notes = [
         "The same models, ranking a user's held-out items among 300 others, or among the whole "
         "catalogue.",
-        FOOT,
+        EDGE,
     ]
     return Drawn(
         "protocols",

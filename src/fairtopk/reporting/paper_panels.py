@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.markers import CARETDOWNBASE
+from matplotlib.markers import CARETDOWNBASE, CARETRIGHTBASE
 
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.figures import STYLE, draw_curve, name_axes, reach
@@ -17,7 +17,8 @@ from fairtopk.reporting.paper_views import BASE, NAMES, ORDER, PaperView
 
 Series = Mapping[str, Sequence[Point]]  # name to points
 WIDTH, HEIGHT = 7.4, 2.3  # of a figure and of a row of panels, in inches
-FLOOR = 0.9  # of K-SONG's NDCG, at which panels end; points below are marked there
+FLOOR, WALL = 0.9, 2.5  # of K-SONG's NDCG and gap, where panels end at most
+MARGIN = 0.05  # beside the outermost point
 BLIND = {BASE: "o", NAMES["song"]: "s", NAMES["listnet"]: "D"}  # with their markers
 
 
@@ -116,30 +117,41 @@ def draw_points(
 
 
 def _cut_off(axes: Axes, panel: Panel, drawn: Series) -> None:
-    """Mark what is far below K-SONG at the foot of the panel, so that the rest can be read."""
-    gap, ndcg = metrics_of(panel)
+    """Mark what is far from K-SONG at the edge of the panel, so that the rest can be read."""
     base = panel.view.base
-    floor = FLOOR * base.mean(ndcg) if base is not None else -math.inf
-    known = [(name, point) for name, of in drawn.items() for point in of if gap in point.values]
-    below = [(name, point) for name, point in known if point.mean(ndcg) < floor]
-    if not below:
+    if base is None:
         return
-    highest = max(_top(point, ndcg) for _, point in known)
-    axes.set_ylim(floor, highest + 0.05 * (highest - floor))
-    for name, point in below:
-        axes.plot(
-            point.mean(gap),
-            floor,
-            color=_colour(axes, name),
-            marker=CARETDOWNBASE,
-            clip_on=False,
-            zorder=4,
-        )
+    gap, ndcg = metrics_of(panel)
+    floor, wall = FLOOR * base.mean(ndcg), WALL * base.mean(gap) or math.inf
+    known = [
+        (name, point)
+        for name, of in drawn.items()
+        for point in of
+        if {gap, ndcg} <= point.values.keys()
+    ]
+    if any(point.mean(ndcg) < floor for _, point in known):
+        highest = max(_ends(point, ndcg)[1] for _, point in known)
+        axes.set_ylim(floor, highest + MARGIN * (highest - floor))
+    if any(point.mean(gap) > wall for _, point in known):
+        lowest = min(_ends(point, gap)[0] for _, point in known)
+        axes.set_xlim(lowest - MARGIN * (wall - lowest), wall)
+    for name, point in known:
+        below = point.mean(ndcg) < floor
+        if below or point.mean(gap) > wall:
+            axes.plot(
+                min(point.mean(gap), wall),
+                max(point.mean(ndcg), floor),
+                color=_colour(axes, name),
+                marker=CARETDOWNBASE if below else CARETRIGHTBASE,
+                clip_on=False,
+                zorder=4,
+            )
 
 
-def _top(point: Point, metric: str) -> float:
-    """Return how high a point reaches, with its bar where it has one."""
-    return point.values[metric].high if has_seeds([point]) else point.mean(metric)
+def _ends(point: Point, metric: str) -> tuple[float, float]:
+    """Return how far a point reaches, with its bar where it has one."""
+    cell = point.values[metric]
+    return (cell.low, cell.high) if has_seeds([point]) else (cell.mean, cell.mean)
 
 
 def _colour(axes: Axes, name: str) -> Any:
