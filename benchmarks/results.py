@@ -37,8 +37,9 @@ from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
 
 ABLATION = "ablation-gamma"
-FIGURES = ("tradeoff-exposure_gap", "tradeoff-rank_exposure_gap", "protocols", ABLATION,
-           "in-and-post-processing")  # fmt: skip
+FIGURES = ("tradeoff-exposure_gap", "tradeoff-exposure_gap_mse",
+           "tradeoff-exposure_gap_released", "tradeoff-rank_exposure_gap", "protocols",
+           ABLATION, "in-and-post-processing")  # fmt: skip
 WIDTH, COLOURS = 1400, 256  # of a figure on a page
 NAME = "movielens"
 RECORDS = f"{NAME}-runs.jsonl.xz"
@@ -173,6 +174,7 @@ def _of_data(read: Read, title: str, made: str, page: Path) -> str:
             parts.append(included(read, f"chosen-{gap}-{{}}-{protocol}", title))
     others = [k for k in KS if k != TRAINED_K]
     parts += [included(read, f"hypervolume-{{}}-{k}", title) for k in others]
+    parts.append(included(read, "hypervolume-published-{}", title))
     parts += [included(read, f"points-{{}}-{protocol}", title) for protocol in PROTOCOLS]
     words = (
         "The lists that K-SONG ranks most unfairly by Eq. 9 at K = 50, and the same lists by "

@@ -32,6 +32,7 @@ def test_every_table_is_latex_csv_and_markdown_and_is_on_the_page(made: Made) ->
     for title in ("embedded", "horror"):
         wanted |= {f"points-{title}-{protocol}" for protocol in ("sampled", "full")}
         wanted |= {f"hypervolume-{title}-{k}" for k in (50, 100, 200)}
+        wanted.add(f"hypervolume-published-{title}")
         kinds = ("std", "std-users", "differences", "in-and-post", "flattening")
         wanted |= {f"{kind}-{title}" for kind in kinds}
         gaps = ("exposure_gap", "rank_exposure_gap")

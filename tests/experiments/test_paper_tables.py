@@ -93,6 +93,16 @@ def test_hypervolume_is_a_share_with_an_interval_over_seeds(made: Made) -> None:
     assert other["ahead"] == pytest.approx(other["share"] - one["share"])
 
 
+def test_hypervolumes_by_the_other_gaps_are_at_every_k(made: Made) -> None:
+    rows = [r for r in iter_tables(made, "hypervolume-published-embedded") if r["share"]]
+    found = {(r["gap"], r["k"]): r["share"] for r in rows if r["method"] == "KSO-RED"}
+    gaps = ("exposure_gap_mse", "exposure_gap_released")
+    assert list(found) == [(gap, k) for gap in gaps for k in (50, 100, 200)]
+    # Of half the gap the square is a quarter.
+    assert found["exposure_gap_mse", 100] == pytest.approx(0.75 * 0.96, abs=0.01)
+    assert found["exposure_gap_released", 100] == pytest.approx(0.5 * 0.96, abs=0.005)
+
+
 def point(curve: str, c: float | None, values: dict[int, tuple[float, float]]) -> Point:
     """Return a point of runs with NDCG and a gap, by seed."""
     weight = None if c is None else ("C", c)

@@ -20,7 +20,11 @@ from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.reporting import paper_figures as figures
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_chosen import chosen_tables
-from fairtopk.reporting.paper_fronts import choice_table, hypervolume_table
+from fairtopk.reporting.paper_fronts import (
+    choice_table,
+    hypervolume_table,
+    published_area_table,
+)
 from fairtopk.reporting.paper_page import About, Section, paper_page
 from fairtopk.reporting.paper_spread import spread_tables
 from fairtopk.reporting.paper_tables import (
@@ -153,7 +157,10 @@ def _sections(
             "One number for a whole trade-off.",
             [],
             [hypervolume_table(of, of[0].k) for of in both],
-            [hypervolume_table(of, k) for of in both for k in of[0].ks if k != of[0].k],
+            [
+                *(hypervolume_table(of, k) for of in both for k in of[0].ks if k != of[0].k),
+                *(published_area_table(view) for view in sampled),
+            ],
         ),
         Section(
             "Beyond the paper: order or scale",
