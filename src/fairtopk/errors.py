@@ -1,8 +1,35 @@
-"""The one error a user of the library is meant to see."""
+"""The errors that a user is meant to see, and the exit code that each of them ends with."""
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """Exit codes of every command."""
+
+    DONE = 0  # done, and every goal or rule is met
+    MISSED = 1  # a rule fired or a goal was missed; results are written
+    WRONG = 2  # the input is wrong, or a file cannot be read or written
+    DIVERGED = 3  # training diverged; the last good checkpoint is kept
+    DEFECT = 70  # an internal error: a defect of fairtopk
+    HUNG_UP = 129  # stopped by SIGHUP, saved
+    INTERRUPTED = 130  # stopped by Ctrl-C, saved
+    TERMINATED = 143  # stopped by SIGTERM, saved
 
 
 class InputError(ValueError):
     """What the caller gave cannot be used; the message says what, where and what to do.
 
-    The command line prints it as one sentence and ends with exit code 2.
+    The command line prints it as one sentence and ends with `exit_code`.
     """
+
+    exit_code = Exit.WRONG
+
+
+class KindError(InputError, TypeError):
+    """An argument is of a kind that cannot be used at all, such as None for an array."""
+
+
+class TrainingError(InputError):
+    """Training cannot go on; the message says where it stopped and why that may be."""
+
+    exit_code = Exit.DIVERGED

@@ -13,17 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, TrainingError
 from fairtopk.optimizers.lazy import LazyOptimizer
 from fairtopk.samplers import Refreshed, Sampler
 from fairtopk.steps import Minimised, threads_of, train_step
 
 Record = dict[str, Any]
 Prefers = Callable[[list[Record], int | None], bool]
-
-
-class TrainingError(InputError):
-    """Training cannot go on; the message says where it stopped and why that may be."""
 
 
 @dataclass(frozen=True)

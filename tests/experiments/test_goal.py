@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, TrainingError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.experiments import goal_run, goal_tries
 from fairtopk.experiments.cli import main
@@ -31,7 +31,6 @@ from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.result import read_result
 from fairtopk.experiments.run import train_run
 from fairtopk.metrics.summary import METRICS
-from fairtopk.training import TrainingError
 
 TOML = """
 [model]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fairtopk.data.files import write_text
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, TrainingError
 from fairtopk.experiments.build import build_any_lists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.goal import Goal, dump_asked, load_asked, scale_of, weight_key
@@ -31,7 +31,6 @@ from fairtopk.experiments.goal_tries import (
     settle,
 )
 from fairtopk.experiments.result import METRICS
-from fairtopk.training import TrainingError
 
 GOAL, SEARCH = "goal.toml", "search.json"
 
