@@ -77,19 +77,6 @@ def test_help_answers(run: Run) -> None:
         assert "Example" in ended.stdout or command == ["data"]
 
 
-def test_the_demo_tells_its_story_and_needs_nothing(run: Run, tmp_path: Path) -> None:
-    ended = run("demo", "--out", tmp_path / "demo")
-    assert ended.code == 0, ended.stderr
-    assert "60,000 ratings, generated with bias 2" in ended.stdout
-    assert "is flatter scores" in ended.stdout
-    results = json.loads((tmp_path / "demo" / "results.json").read_text())
-    blind, fair = (result["metrics"] for result in results)
-    for gap in ("exposure_gap@20", "rank_exposure_gap@20"):
-        assert fair[gap]["mean"] < 0.7 * blind[gap]["mean"]
-    assert fair["ndcg@20"]["mean"] > 0.95 * blind["ndcg@20"]["mean"]
-    assert "exists and is not empty" in run("demo", "--out", tmp_path / "demo").stderr
-
-
 def test_the_list_names_every_data_set_with_its_licence(run: Run) -> None:
     text = run("data", "list").stdout
     for name in ("movielens-100k", "movielens-25m", "netflix", "letor", "csv", "synthetic"):

@@ -47,15 +47,21 @@ def fairtopk_command(
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, Option(help="new folder to keep the runs in")] = None,
+    out: Annotated[
+        Path, Option(help="folder for the runs and the page; an earlier demo is replaced")
+    ] = Path("runs/demo"),
 ) -> None:
-    """Train a colour-blind ranker and KSO-RED on the embedded data, and compare them.
+    """Compare a colour-blind ranker, KSO-RED and fair-distill on the embedded data.
 
-    Example: fairtopk demo
+    All three are trained, measured on the full catalogue and on sampled lists, and shown side
+    by side on one page.
+
+    Example: fairtopk demo --out runs/demo
     """
     from fairtopk.experiments.demo import run_demo
 
-    run_demo(console, out)
+    page = run_demo(console, out)
+    console.print(f"written to {page}; open it in a browser", highlight=False, soft_wrap=True)
 
 
 def main() -> None:

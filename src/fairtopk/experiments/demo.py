@@ -1,13 +1,13 @@
 """`fairtopk demo`: the whole story on the embedded data, whose bias is known.
 
-A colour-blind ranker and KSO-RED are trained from the same warm-up and measured on the same
-lists. How much of the gap's fall is mere flattening of scores is told too: the gap that the
-colour-blind order would have, were its scores as flat as the fair model's.
+A colour-blind ranker, KSO-RED and the method for a catalogue are trained from the same warm-up
+and measured on the full catalogue and on sampled lists. How much of the fall of a softmax gap
+comes from flatter scores is measured too: the gap that the colour-blind order would have, were
+its scores as flat as KSO-RED's.
 """
 
 import json
-import tempfile
-from contextlib import nullcontext
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,60 +15,75 @@ import torch
 from rich.console import Console
 
 from fairtopk.data.files import write_text
-from fairtopk.data.prepared import refuse_used
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
+from fairtopk.errors import InputError
+from fairtopk.estimators.methods import DISTILL
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.console import TrainingProgress, table
 from fairtopk.experiments.flattening import flattened
+from fairtopk.experiments.locks import alone_in
 from fairtopk.experiments.opening import load_model
-from fairtopk.experiments.report import report
+from fairtopk.experiments.report import PAGE, report
+from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split
 from fairtopk.metrics import exposure_gap
 from fairtopk.scoring import score
 
 BIAS, K = 2.0, 20
-METHODS = {
-    "colour-blind (K-SONG)": {"name": "k-song", "k": K},
-    "KSO-RED": {"name": "kso-red", "k": K, "c_relative": 1.0},
+METHODS: dict[str, dict[str, Any]] = {  # by folder; the first is what others are compared with
+    "k-song": {"name": "k-song", "k": K},
+    "kso-red": {"name": "kso-red", "k": K, "c_relative": 1.0},
+    DISTILL: {"name": DISTILL, "k": K, "distill": {"epochs": 12}},
 }
+NAMES = {"k-song": "colour-blind", "kso-red": "KSO-RED"}
+PROTOCOLS = {"full": "Full catalogue", "sampled": "Sampled lists of 305"}
 ROWS = {
     "ndcg": "NDCG",
     "exposure_gap": "exposure gap (Eq. 9)",
     "rank_exposure_gap": "exposure gap by rank",
-    "rank_exposure_gap_signed": "by rank, signed",
-    "representation_gap_signed": "share in the top, signed",
+    "rank_exposure_gap_floor": "  chance level",
+    "rank_exposure_gap_signed": "  signed gap of a",
 }
 
+MARK = ".demo"  # tells a folder that a demo made from any other
+RESULTS, WARMUPS = "results.json", "warmups"
+WRITTEN = (*METHODS, WARMUPS, RESULTS, PAGE)  # all that a second demo removes
 
-def run_demo(console: Console, out: Path | None, *, seed: int = 0) -> None:
-    """Train both rankers, print the comparison; keep the runs in `out` if it is given."""
-    if out is not None:
-        refuse_used(out)
-    made = make_synthetic(SIZES["demo"], bias=BIAS, seed=seed)
-    lists = split(made.data)
-    _show_bias(console, made)
-    keep = nullcontext(str(out)) if out is not None else tempfile.TemporaryDirectory()
-    with keep as folder:
-        results = {}
-        for name, method in METHODS.items():
-            with TrainingProgress(f"training {name}") as progress:
-                results[name] = train_run(
+Results = dict[str, dict[str, dict[str, Any]]]  # of each protocol, by method
+
+
+def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
+    """Train the rankers into `out`, print how they compare, and return where the page is.
+
+    What an earlier demo left in `out` is replaced; any other folder that holds something is
+    refused.
+    """
+    _refuse_others(out)
+    with alone_in(out):
+        _clear(out)
+        made = make_synthetic(SIZES["demo"], bias=BIAS, seed=seed)
+        lists = split(made.data)
+        _show_bias(console, made)
+        for folder, method in METHODS.items():
+            with TrainingProgress(f"training {folder}") as progress:
+                train_run(
                     demo_config(method, seed),
-                    Path(folder) / str(method["name"]),
+                    out / folder,
                     lists=lists,
                     report=progress,
-                    warmups=Path(folder) / "warmups",
+                    warmups=out / WARMUPS,
                 )
-        flat = _flattened_gap(Path(folder), lists, seed)
-        _show_comparison(console, results, flat)
-        if out is not None:
-            text = json.dumps(list(results.values()), indent=2) + "\n"
-            write_text(out / "results.json", text)
-            page = report(out)
-            console.print(f"written to {out}; look at {page}", highlight=False, soft_wrap=True)
+        shutil.rmtree(out / WARMUPS, ignore_errors=True)
+        results = _results(out)
+        for protocol, of_methods in results.items():
+            _show_comparison(console, PROTOCOLS[protocol], of_methods)
+        _show_flattening(console, results["sampled"], _flattened_gap(out, lists, seed))
+        listed = [result for one in results.values() for result in one.values()]
+        write_text(out / RESULTS, json.dumps(listed, indent=2) + "\n")
+        return report(out)
 
 
 def demo_config(method: dict[str, Any], seed: int) -> Config:
@@ -89,20 +104,58 @@ def demo_config(method: dict[str, Any], seed: int) -> Config:
                 "restart_last_layer": False,  # there is no time to train it again
                 "lists": {"rated": 10, "unrated": 100},
             },
-            "evaluation": {"k": [10, K, 50]},
+            # All epochs are chosen on the catalogue, so that the colour-blind model is also
+            # the one that the student of the last method learns from, and is trained once.
+            "evaluation": {"k": [10, K, 50], "protocol": "full", "select_on": "full"},
         },
         "the demo",
     )
 
 
-def _flattened_gap(folder: Path, lists: Lists, seed: int) -> float:
-    """Return the colour-blind model's gap at the fair model's mean entropy of exposure."""
+def _refuse_others(out: Path) -> None:
+    """Refuse a path that holds something, unless a demo made it; hidden files do not count."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is not a folder; choose another --out")
+    if not out.is_dir() or (out / MARK).is_file():
+        return
+    if any(not path.name.startswith(".") for path in out.iterdir()):
+        raise InputError(
+            f"{out} holds something else than an earlier demo, and is left as it is; choose "
+            f"another --out"
+        )
+
+
+def _clear(out: Path) -> None:
+    """Mark a folder as the demo's and remove what an earlier demo wrote, and nothing else."""
+    if not (out / MARK).is_file():
+        write_text(out / MARK, "Made by fairtopk demo, and replaced by the next one.\n")
+    for name in WRITTEN:
+        path = out / name
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _results(out: Path) -> Results:
+    """Return what was measured of each method, by protocol."""
+    results: Results = {protocol: {} for protocol in PROTOCOLS}
+    for folder in METHODS:
+        own = read_result(out / folder / METRICS)
+        other = read_result(out / folder / own["other_protocol"]["file"])
+        for result in (own, other):
+            results[result["protocol"]][folder] = result
+    return results
+
+
+def _flattened_gap(out: Path, lists: Lists, seed: int) -> float:
+    """Return the colour-blind model's gap at KSO-RED's mean entropy of exposure."""
     scores = {}
-    for method in METHODS.values():
-        config = demo_config(method, seed)
-        model = load_model(folder / str(method["name"]), lists, config)
+    for folder in ("k-song", "kso-red"):
+        config = demo_config(METHODS[folder], seed)
+        model = load_model(out / folder, lists, config)
         blocks = sampled_blocks(lists.test, unrated=config.evaluation.unrated, seed=seed)
-        scores[method["name"]] = torch.cat([score(model, block) for block in blocks])
+        scores[folder] = torch.cat([score(model, block) for block in blocks])
     mask = torch.cat([block.mask for block in blocks])
     group = torch.cat([block.group for block in blocks])
     flat = flattened(scores["k-song"], scores["kso-red"], mask)
@@ -131,17 +184,38 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     console.print(shown)
 
 
-def _show_comparison(console: Console, results: dict[str, dict[str, Any]], flat: float) -> None:
-    before, after = (result["metrics"] for result in results.values())
-    shown = table(f"Test lists, top {K}", "", *results, "change")
-    for metric, words in ROWS.items():
-        old, new = (metrics[f"{metric}@{K}"]["mean"] for metrics in (before, after))
-        shown.add_row(words, f"{old:.4g}", f"{new:.4g}", f"{new / old - 1:+.0%}")
+def _show_comparison(console: Console, lists: str, results: dict[str, dict[str, Any]]) -> None:
+    """Print a table of the methods side by side, with changes from the colour-blind one."""
+    metrics = [result["metrics"] for result in results.values()]
+    names = [NAMES.get(folder, folder) for folder in results]
+    shown = table(f"{lists}, test ratings, top {K}", "", *names)
+    for name, words in ROWS.items():
+        means = [of[f"{name}@{K}"]["mean"] for of in metrics]
+        digits = 4 if name == "ndcg" else 5
+        changes = not name.endswith(("_floor", "_signed"))
+        cells = [f"{mean:.{digits}f}" for mean in means]
+        if changes:
+            cells[1:] = [
+                f"{cell} ({mean / means[0] - 1:+.0%})"
+                for cell, mean in zip(cells[1:], means[1:], strict=True)
+            ]
+        shown.add_row(words, *cells)
+    rates = [of[f"rsp@{K}"]["by_group"] for of in metrics]
+    for group in rates[0]:
+        shown.add_row(f"selection rate of {group}", *(f"{of[group]:.2%}" for of in rates))
+    for column in shown.columns:
+        column.no_wrap = True
     console.print(shown)
-    old, new = (metrics[f"exposure_gap@{K}"]["mean"] for metrics in (before, after))
+
+
+def _show_flattening(console: Console, results: dict[str, dict[str, Any]], flat: float) -> None:
+    old, new = (
+        results[folder]["metrics"][f"exposure_gap@{K}"]["mean"]
+        for folder in ("k-song", "kso-red")
+    )
     share = (old - flat) / (old - new) if old > new else float("nan")
     console.print(
-        f"Of the fall in the exposure gap of Eq. 9, {share:.0%} is flatter scores: so much the "
-        f"colour-blind order would show at the same flatness. The gap by rank knows no scores.",
+        f"KSO-RED on sampled lists: {share:.0%} of the drop of the gap of Eq. 9 comes from "
+        f"flatter scores, not from a different order. The gap by rank does not read scores.",
         highlight=False,
     )
