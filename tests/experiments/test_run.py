@@ -1,16 +1,13 @@
 """Whole runs on the embedded data: resumed, killed, repeated, fairer."""
 
 import json
-import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from kills import CHANGE, SAVE, STEP, State, run
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
@@ -153,38 +150,26 @@ def stop_and_go(settings: Config, lists: Lists, tmp_path: Path) -> None:
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
-def test_a_killed_process_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    """Kill -9 at random moments, saving after every step, then let it finish."""
-    values = {"save_minutes": 1e-6, "epochs": 4}
+@pytest.mark.usefixtures("_lazy")
+def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path) -> None:
+    """Kill -9 between two steps, between two files of a checkpoint, and before one."""
+    values = {"save_minutes": 1e-6, "epochs": 4}  # saves after every step
     settings = config(training={**BASE["training"], **values})
+    train_run(settings, tmp_path / "whole", lists=lists)
     (tmp_path / "c.toml").write_text(dump_config(settings))
     program = (
-        "import sys; from pathlib import Path;"
+        "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
         "from fairtopk.experiments import build; build.LAZY_ROWS = 0;"
         "from fairtopk.experiments.config_file import load_config;"
-        "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
-        "config = load_config(folder / 'c.toml');"
-        "train_run(config, folder / sys.argv[2], resume=len(sys.argv) > 3)"
+        "from fairtopk.experiments.run import train_run;"
+        "train_run(load_config(Path('c.toml')), Path('parts'), resume=len(sys.argv) > 1)"
     )
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    subprocess.run([*command, "whole"], check=True)
-    chance, resume, kills = random.Random(0), [], 0
-    while True:
-        process = subprocess.Popen([*command, "parts", *resume])
-        started = (tmp_path / "parts" / "state.safetensors").exists
-        while not started() and process.poll() is None:
-            time.sleep(0.01)
-        deadline = time.monotonic() + chance.uniform(1.0, 4.0)
-        while time.monotonic() < deadline and process.poll() is None:
-            time.sleep(0.01)
+    resume: list[str] = []
+    for state in (State(STEP, 4), State(CHANGE, 20), State(SAVE, 3)):
+        ended = run(["-c", program, *resume], at=state, cwd=tmp_path)
+        assert ended.code == -signal.SIGKILL, ended.stderr
         resume = ["resume"]
-        if process.poll() is None and kills < 3:
-            process.send_signal(signal.SIGKILL)
-            kills += 1
-            process.wait()
-        else:
-            assert process.wait() == 0
-            break
+    train_run(settings, tmp_path / "parts", lists=lists, resume=True)
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 

@@ -2,17 +2,14 @@
 
 import gc
 import json
-import random
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from kills import SAVE, State, run
 from torch import nn
 
 import fairtopk as ft
@@ -48,6 +45,8 @@ method = [{ name = "k-song", k = 20 }, { name = "kso-red", k = 20, c_relative = 
 protocols = ["full"]
 rerank = [{ method = "det-const-sort" }]
 """
+
+MEASURED = "fairtopk.experiments.cells:write_result"
 
 DOCUMENTS = """
 [data]
@@ -88,11 +87,6 @@ def numbers(out: Path) -> dict[str, Any]:
     }
 
 
-def logged(out: Path) -> int:
-    """Return how many epochs the runs of a sweep have behind them."""
-    return sum(len(path.read_text().splitlines()) for path in out.rglob("log.jsonl"))
-
-
 def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None:
     found = numbers(swept)
     assert len(found) == 4 * 2 + 2  # sampled and full, and two colour-blind runs re-ranked
@@ -108,20 +102,19 @@ def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None
 def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
     toml: Path, swept: Path, tmp_path: Path
 ) -> None:
-    out, moments = tmp_path / "out", random.Random(0)
-    command = [sys.executable, "-m", "fairtopk", "sweep", str(toml), "--out", str(out)]
+    out = tmp_path / "out"
+    states = [
+        (State(SAVE, 2, in_worker=True), signal.SIGINT),
+        (State(SAVE, 3, in_worker=True), signal.SIGKILL),
+        (State(MEASURED, 1, in_worker=True), signal.SIGKILL),
+    ]
     ends = []
-    for number in (signal.SIGINT, signal.SIGKILL, signal.SIGKILL):
-        again, before = ["--resume"] if out.exists() else [], logged(out)
-        process = subprocess.Popen([*command, *again], stdout=subprocess.DEVNULL)
-        begun = time.monotonic()
-        while logged(out) == before and process.poll() is None:
-            assert time.monotonic() - begun < 120
-            time.sleep(0.05)
-        time.sleep(moments.uniform(0, 0.3))  # two of the four cells have not begun yet
-        process.send_signal(number)
-        ends.append(process.wait(60))
-    assert ends[:2] == [STOPPED, -signal.SIGKILL]  # the last may have come too late
+    for state, number in states:
+        again = ["--resume"] if out.exists() else []
+        words = ["sweep", toml, "--out", out, "--processes", "2", *again]
+        ends.append(run(words, at=state, number=number, cwd=tmp_path).code)
+        assert not (out / "results.json").exists()
+    assert ends == [STOPPED, -signal.SIGKILL, -signal.SIGKILL]
     outcome = run_sweep(load_sweep(toml), out, processes=2)
     assert (outcome.done, outcome.failures) == (4, {})
     assert numbers(out) == numbers(swept)

@@ -2,15 +2,13 @@
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from kills import SAVE, State, run
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
@@ -166,13 +164,10 @@ def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path)
         f"lists = ft.split(make_synthetic({FEW}, bias=2.0).data);"
         "train_run(load_config(folder / 'c.toml'), folder / 'parts', lists=lists)"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)])
-    log = out / "log.jsonl"
-    while process.poll() is None and not (log.exists() and '"rounds"' in log.read_text()):
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() != 0
-    assert len(rounds_of(out)) < 5
+    # One save for each epoch of the warm-up, of K-SONG and of the rounds.
+    ended = run(["-c", program, str(tmp_path)], at=State(SAVE, 7), cwd=tmp_path)
+    assert ended.code == -signal.SIGKILL, ended.stderr
+    assert 0 < len(rounds_of(out)) < 5
     train_run(settings, out, lists=lists, resume=True)
     assert same(tmp_path / "whole", out)
 
