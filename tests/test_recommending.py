@@ -200,7 +200,7 @@ def test_users_that_are_none_are_refused_in_one_sentence(
 
 def test_k_below_one_and_scores_that_are_not_finite_are_refused(scorer: Table) -> None:
     small, catalogue = numbered(scorer)
-    with pytest.raises(InputError, match="k must be a whole number of at least 1, got 0"):
+    with pytest.raises(InputError, match="k must be at least 1, got 0"):
         recommend(small, catalogue, k=0)
     small.scores[1, 1] = torch.nan
     with pytest.raises(InputError, match="scores must be finite"):

@@ -190,9 +190,9 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence() -> None:
             top_items(table, users, k=1, n_items=N_ITEMS)
     with pytest.raises(InputError, match="are numbered from 0 to 89, got 90"):
         top_items(table, np.array([N_USERS]), k=1, n_items=N_ITEMS, excluded=excluded)
-    with pytest.raises(InputError, match="k must be a whole number of at least 1, got 0"):
+    with pytest.raises(InputError, match="k must be at least 1, got 0"):
         top_items(table, USERS, k=0, n_items=N_ITEMS)
-    with pytest.raises(InputError, match="block must be a whole number of at least 1, got 0"):
+    with pytest.raises(InputError, match="block must be at least 1, got 0"):
         top_items(table, USERS, k=1, n_items=N_ITEMS, block=0)
     with pytest.raises(InputError, match=r"75 users a score for each of 71 items, got .* 70\]"):
         top_items(model("mf"), USERS, k=1, n_items=N_ITEMS + 1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from fairtopk.arguments import checked_ks
 from fairtopk.batches import Batch, candidate_batch
 from fairtopk.kernels.catalogue import relevance_of, sizes_without
 from fairtopk.kernels.ideal import ideal_dcg
@@ -24,7 +25,6 @@ from fairtopk.metrics.floor import (
     floors_of_places,
     joined_floors,
 )
-from fairtopk.metrics.inputs import checked_ks
 from fairtopk.metrics.leakage import group_auc
 from fairtopk.metrics.overall import Overall
 from fairtopk.metrics.parity import group_counts, parities, parities_of_counts

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fairtopk.arguments import checked_whole
 from fairtopk.batches import Batch, list_batch
 from fairtopk.data.features import Features
-from fairtopk.lists import check_whole
 
 
 class FeatureSampler:
@@ -53,7 +53,7 @@ class FeatureSampler:
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every query's list once; batches before `first` are left out."""
-        check_whole("batch_size", batch_size, least=1)
+        checked_whole("batch_size", batch_size, least=1)
         if batch_size >= len(self.queries):
             yield from [self._everything][first:]
             return

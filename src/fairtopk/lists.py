@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk.arguments import checked_whole
 from fairtopk.data.columns import first_line
 from fairtopk.data.files import replacing
 from fairtopk.data.interactions import Interactions
@@ -92,8 +93,8 @@ class HeldOut:
 
     def sampled_of(self, user: NDArray[np.int64], *, unrated: int, seed: int) -> Candidates:
         """Return the lists that some users of this part have in `sampled`."""
-        check_whole("unrated", unrated, least=1)
-        check_whole("seed", seed, least=0)
+        checked_whole("unrated", unrated, least=1)
+        checked_whole("seed", seed, least=0)
         data, held_out = self.data, self.held_out
         longest = int(np.diff(self.ratings.offsets).max())
         sizes, key = (longest, min(unrated, data.n_items)), (seed, int(self.code))
@@ -108,7 +109,7 @@ class HeldOut:
 
         What the user rated in another part is masked, as it is left out of sampled lists.
         """
-        check_whole("block", block, least=1)
+        checked_whole("block", block, least=1)
         catalogue = np.arange(self.data.n_items, dtype=np.int32)
         for start in range(0, len(self.user), block):
             users = self.user[start : start + block]
@@ -187,7 +188,7 @@ def split_random(
     seed: int = 0,
 ) -> Lists:
     """Return the split that holds out each user's ratings at random; see `split`."""
-    check_whole("seed", seed, least=0)
+    checked_whole("seed", seed, least=0)
     least = _least_ratings(data, test, validation, min_ratings)
     part = hold_out_random(data.offsets, test, validation, least, seed)
     rule = f"random {test} for test and {validation} for validation, seed {seed}"
@@ -219,20 +220,14 @@ def load_split(path: str | Path, data: Interactions) -> Lists:
     return Lists(data, part, about["rule"], int(about["short"]))
 
 
-def check_whole(name: str, value: int, *, least: int) -> None:
-    """Refuse what is no whole number of at least `least` and below 2^63."""
-    if not isinstance(value, int | np.integer) or not least <= value < 2**63:
-        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
-
-
 def _some_ratings(data: Interactions, kept: NDArray[np.bool_]) -> Ratings:
     before = np.concatenate([[0], np.cumsum(kept)])
     return Ratings(before[data.offsets], data.item[kept], data.rating[kept])
 
 
 def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:
-    check_whole("test", test, least=1)
-    check_whole("validation", validation, least=0)
+    checked_whole("test", test, least=1)
+    checked_whole("validation", validation, least=0)
     least = max(least or 0, test + validation + 1)
     most = int(np.diff(data.offsets).max())
     if most < least:

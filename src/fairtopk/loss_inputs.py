@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice, checked_whole
 from fairtopk.errors import InputError
 from fairtopk.estimators.pairs import QUERY_BITS
 from fairtopk.estimators.settings import PRESETS, ObjectiveSettings
 from fairtopk.kernels.hashing import hash_texts
-from fairtopk.metrics.inputs import checked_choice, checked_whole
 
 
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:

@@ -12,10 +12,11 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import nn
 
+from fairtopk.arguments import checked_whole
 from fairtopk.data.columns import FRAME_ERRORS, first_line, number_ids
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
-from fairtopk.lists import Lists, Ratings, check_whole
+from fairtopk.lists import Lists, Ratings
 from fairtopk.scoring import BLOCK, top_items
 
 Progress = Callable[[int, int], None]  # users done, users in all
@@ -94,7 +95,7 @@ def recommend_blocks(
 
     `origin` is where the users came from, so that an error can point there.
     """
-    check_whole("k", k, least=1)
+    checked_whole("k", k, least=1)
     ids = known = catalogue.user_ids
     if users is not None:
         ids, known = _in_one_type(_distinct(users, origin or Origin("users")), known)

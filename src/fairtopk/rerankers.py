@@ -9,15 +9,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice, checked_whole
 from fairtopk.errors import InputError
-from fairtopk.metrics.inputs import (
-    Values,
-    checked_choice,
-    checked_groups,
-    checked_ks,
-    checked_relevance,
-    checked_scores,
-)
+from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, checked_scores
 from fairtopk.reranking.bonus import group_bonus
 from fairtopk.reranking.exposure_lp import exposure_lp
 from fairtopk.reranking.fair_prefixes import fair_prefixes
@@ -127,7 +121,7 @@ def rerank(
         raise InputError(f"infeasible must be raise or mark, got {infeasible!r}")
     settings = checked_settings(method, options)
     lists, device = checked_candidates(scores, groups, mask, relevance, method)
-    length = None if k is None else checked_ks([k])[0]
+    length = None if k is None else checked_whole("k", k, least=1)
     outcome = reordered_by(method, lists, length, settings)
     if infeasible == "raise" and not outcome.met.all():
         query = int((~outcome.met).nonzero()[0])

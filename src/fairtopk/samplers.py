@@ -9,12 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fairtopk.arguments import checked_whole
 from fairtopk.batches import Batch
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import offsets_of, stable_order
 from fairtopk.kernels.ideal import ideal_dcg
 from fairtopk.kernels.sampling import catalogue_lists, group_lists, training_lists
-from fairtopk.lists import Lists, Ratings, check_whole
+from fairtopk.lists import Lists, Ratings
 from fairtopk.scoring import top_items
 
 
@@ -108,7 +109,7 @@ class ListSampler:
         ideal_k: int | None = None,
         corrected: bool = False,
     ) -> None:
-        check_whole("seed", seed, least=0)
+        checked_whole("seed", seed, least=0)
         data, train = lists.data, lists.train
         self.train: Ratings = train
         self.group = data.group
@@ -163,7 +164,7 @@ class ListSampler:
 
         Batches before `first` are left out, for a run that goes on in the middle of an epoch.
         """
-        check_whole("batch_size", batch_size, least=1)
+        checked_whole("batch_size", batch_size, least=1)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
         for start in range(first * batch_size, len(order), batch_size):
             yield self.draw(order[start : start + batch_size], epoch=epoch)

@@ -13,11 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fairtopk.arguments import checked_whole
 from fairtopk.batches import Batch, list_batch
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
 from fairtopk.kernels.top import NO_ITEMS, Top, UserItems, first_not_finite, top_of
-from fairtopk.lists import Ratings, check_whole
+from fairtopk.lists import Ratings
 
 BLOCK = 512  # users scored at once
 PIECE = 16  # users of a piece of work, when the best of the scores are looked for
@@ -83,8 +84,8 @@ def top_blocks(
     Columns are item numbers. Arguments are those of `top_items`; without `log_sums` there is no
     log-sum-exp.
     """
-    check_whole("k", k, least=1)
-    check_whole("block", block, least=1)
+    checked_whole("k", k, least=1)
+    checked_whole("block", block, least=1)
     users = _checked_users(users)
     left_out = _left_out(users, excluded)
     for start in range(0, len(users), block):

@@ -175,7 +175,7 @@ def test_users_are_named_in_a_file_of_any_kind_and_unknown_ones_are_marked(
     ("words", "sentence"),
     [
         (["{tmp}", "--out", "{tmp}/r.csv"], "{tmp} holds no run; give the folder"),
-        (["{run}", "--k", "0", "--out", "{tmp}/r.csv"], "k must be a whole number of at least"),
+        (["{run}", "--k", "0", "--out", "{tmp}/r.csv"], "k must be at least 1"),
         (["{run}", "--k", "x", "--out", "{tmp}/r.csv"], "Invalid value for '--k'"),
         (["{run}", "--out", "{tmp}/r.xlsx"], "r.xlsx must end in .csv or .parquet"),
         (["{run}", "--out", "{tmp}/folder.csv"], "folder.csv is a folder; name a file"),

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from fairtopk import metrics
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
+from fairtopk.metrics import inputs
 from fairtopk.metrics.inputs import blocks, by_blocks
 
 SCORES = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
@@ -235,3 +236,25 @@ def test_blocks_cover_every_query_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [len(block) for (block,) in blocks(values, n_groups=2)]
     assert sizes == [2, 2, 2, 2, 2, 1]
     assert torch.equal(by_blocks(lambda block: block, values), values)
+
+
+def test_checking_a_few_scores_wakes_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def waking(pieces: Any) -> Any:
+        raise AssertionError("work was handed to threads")
+
+    monkeypatch.setattr(inputs, "run_all", waking)
+    inputs.checked_relevance(GRADES, *(lists := inputs.checked_scores(SCORES, MASK)))
+    assert inputs.checked_groups(GROUPS, *lists).n_groups == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "fault"),
+    [
+        (SCORES.to("meta"), "a meta tensor, which has no values"),
+        (SCORES.to_sparse(), "a sparse tensor; give it as .to_dense()"),
+    ],
+)
+def test_a_tensor_that_is_no_array_is_of_a_wrong_kind(scores: torch.Tensor, fault: str) -> None:
+    sentence = f"scores must be a dense tensor or array of numbers, got {fault}"
+    with pytest.raises(KindError, match=re.escape(sentence)):
+        metrics.ndcg(scores, GRADES, k=1)

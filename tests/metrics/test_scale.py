@@ -59,7 +59,7 @@ def test_one_temperature_matches_the_mean_entropy_and_keeps_every_order() -> Non
     assert entropy(scores / found, mask=mask).mean().item() == pytest.approx(2.0, abs=1e-5)
 
 
-@pytest.mark.parametrize("target", [math.log(2) - 0.01, math.log(3) + 0.01, math.nan])
+@pytest.mark.parametrize("target", [math.log(2) - 0.01, math.log(3) + 0.01])
 def test_an_entropy_that_no_temperature_gives_is_refused(target: float) -> None:
     scores = torch.tensor([[1.0, 1.0, 0.0]])
     with pytest.raises(InputError, match=r"target must lie between 0\.693147 and 1\.09861"):
@@ -70,7 +70,7 @@ def test_an_entropy_that_no_temperature_gives_is_refused(target: float) -> None:
 
 @pytest.mark.parametrize("target", ["a", None, torch.ones(2)])
 def test_a_target_that_is_no_number_is_refused(target: Any) -> None:
-    with pytest.raises(InputError, match=r"^target must be a number, got "):
+    with pytest.raises(InputError, match=r"^target must be a finite number, got "):
         matched_temperature(torch.tensor([[1.0, 0.0]]), target=target)
 
 

@@ -4,12 +4,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from rich.console import Group
 
+from fairtopk.arguments import checked_whole, one_or_several_ks
 from fairtopk.auditing.changes import change_record
 from fairtopk.auditing.definitions import DEFINITIONS, SOFTMAX
 from fairtopk.auditing.measures import Findings, Progress, measure
@@ -28,7 +28,6 @@ from fairtopk.auditing.rules import applied, check_rules, parsed_rule
 from fairtopk.auditing.sources import Columns, Source, sha256_of
 from fairtopk.auditing.tables import terminal_tables
 from fairtopk.data.files import write_text
-from fairtopk.metrics.inputs import checked_ks, checked_whole
 
 AUDIT = "audit.json"
 LARGEST_SEED = 2**31
@@ -144,7 +143,7 @@ def audit(
         items_item=items_item or item,
         local_items=local_items,
         intersections=intersections,
-        ks=checked_ks([int(k)] if isinstance(k, Integral) else k),  # type: ignore[arg-type]
+        ks=one_or_several_ks(k),
         separator=separator,
         seed=checked_whole("seed", seed, least=0, most=LARGEST_SEED),
     )

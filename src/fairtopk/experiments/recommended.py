@@ -8,13 +8,13 @@ from typing import NamedTuple
 import polars as pl
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from fairtopk.arguments import checked_whole
 from fairtopk.data.files import replacing
 from fairtopk.data.origin import Origin
 from fairtopk.data.table_files import PARQUET, read_table
 from fairtopk.errors import InputError
 from fairtopk.experiments.opening import open_run
 from fairtopk.experiments.targets import check_target
-from fairtopk.lists import check_whole
 from fairtopk.recommending import Progress, catalogue_of, recommend_blocks
 
 Write = Callable[[pl.DataFrame], None]
@@ -68,7 +68,7 @@ def recommend_run(
         data: Where the data is, if not where the config says.
         progress: Called with how many users are done, and how many there are.
     """
-    check_whole("k", k, least=1)
+    checked_whole("k", k, least=1)
     check_target(out, endings=(*CSV, *PARQUET))
     trained = open_run(run, data=data)
     catalogue = catalogue_of(trained.lists)

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from fairtopk.arguments import checked_choice, checked_whole
 from fairtopk.errors import InputError
-from fairtopk.metrics.inputs import checked_choice, checked_ks
 from fairtopk.rerankers import RERANKERS, checked_settings, reordered_by
 from fairtopk.reranking.lists import Candidates, Outcome
 from fairtopk.reranking.settings import Settings
@@ -48,7 +48,7 @@ class Asked(NamedTuple):
                 **({"targets": list(names.values())} if "targets" in self.options else {}),
             },
         )
-        return self if self.k is None else self._replace(k=checked_ks([self.k])[0])
+        return self if self.k is None else self._replace(k=checked_whole("k", self.k, least=1))
 
     def settings(self, names: Sequence[str]) -> Settings:
         """Return the settings for groups that are called `names`, by number."""

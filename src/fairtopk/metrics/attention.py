@@ -7,9 +7,10 @@ place of rank r has p (1 - p)^(r - 1): far more for the first places than 1 / lo
 import numpy as np
 from torch import Tensor
 
+from fairtopk.arguments import checked_share
 from fairtopk.kernels.measures import Doubles
 from fairtopk.metrics.grouped import largest_gap, rank_exposure
-from fairtopk.metrics.inputs import Values, checked_share
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.tops import Tops, Worth, measured_by_group, measured_groups
 
 

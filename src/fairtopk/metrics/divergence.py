@@ -3,14 +3,9 @@
 import torch
 from torch import Tensor
 
+from fairtopk.arguments import checked_whole
 from fairtopk.kernels.divergence import mean_divergences
-from fairtopk.metrics.inputs import (
-    Values,
-    by_blocks,
-    checked_groups,
-    checked_ks,
-    checked_scores,
-)
+from fairtopk.metrics.inputs import Values, by_blocks, checked_groups, checked_scores
 
 
 def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) -> Tensor:
@@ -46,7 +41,7 @@ def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) 
         tensor([0.3103])
     """
     lists, valid = checked_scores(scores, mask)
-    labels, (depth,) = checked_groups(groups, lists, valid), checked_ks([k])
+    labels, depth = checked_groups(groups, lists, valid), checked_whole("k", k, least=1)
 
     def block(*tensors: Tensor) -> Tensor:
         scores, mask, group = (tensor.contiguous().cpu().numpy() for tensor in tensors)

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice, checked_ks, checked_whole
 from fairtopk.kernels.measures import Places
 from fairtopk.metrics.grouped import NOTIONS, largest_gap
-from fairtopk.metrics.inputs import Values, checked_choice, checked_ks, checked_whole
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.shuffled import (
     BLOCK_SUMS,
     Labelled,
@@ -84,7 +85,7 @@ def chance_floor(
         (0.0611, 0.0, 0)
     """
     checked_choice("metric", metric, NOTIONS)
-    ks = checked_ks([k])
+    ks = (checked_whole("k", k, least=1),)
     lists = labelled_lists(scores, groups, mask, ks=ks, named=False)
     return _floors(lists, [metric], ks, shuffles, seed)[0]
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice, checked_flag
 from fairtopk.metrics.grouped import (
     Notion,
     largest_gap,
@@ -28,7 +29,7 @@ from fairtopk.metrics.grouped import (
     representation,
     softmax_exposure,
 )
-from fairtopk.metrics.inputs import Values, checked_choice
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups
 
 Variant = Literal["paper", "released"]
@@ -165,6 +166,8 @@ def group_representations(
 def _gap(
     notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None, signed: bool
 ) -> Tensor:
+    checked_flag("signed", signed)
+
     def gap(tops: Tops) -> Tensor:
         return named_gap(notion(named_and_rest(tops))) if signed else largest_gap(notion(tops))
 

@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice
 from fairtopk.metrics.grouped import NOTIONS
-from fairtopk.metrics.inputs import Values, checked_choice
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.overall import Overall, of_groups, overall
 from fairtopk.metrics.tops import Tops, measured_groups
 

@@ -4,10 +4,7 @@ Arrays of numpy are taken as they are, series and frames as the arrays that they
 follow the scores to their device.
 """
 
-import math
-import operator
-import reprlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,15 +13,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.errors import InputError
+from fairtopk.arguments import shown
+from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.threads import run_all
 
 Values = Tensor | NDArray[Any]
 
 LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
 MOST_GROUPS = 1_000
-LARGEST_WHOLE = 2**63 - 1  # that int64 can hold
 BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
+SMALL_SLOTS = 2**14  # that torch works on with one thread, so that none has to be woken
 
 
 class Labels(NamedTuple):
@@ -74,57 +72,15 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
     if given.is_floating_point():
         raise InputError(f"groups must be {numbers}, got {given.dtype}")
     if given.dtype not in (torch.int32, torch.int64):
+        is_large = given.dtype == torch.uint64
         given = given.long()  # in a small type the bounds themselves would wrap around
+        if is_large:  # and so would numbers past int64 here
+            given = given.masked_fill(given < 0, MOST_GROUPS)
     rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}, and -1 where unknown"
     _refuse_outside((-1, MOST_GROUPS - 1), given, mask, rule)
     group = by_blocks(_known_labels, given, mask)
     most = by_blocks(lambda labels: labels.amax()[None], group)
     return Labels(group, max(2, int(most.amax()) + 1))
-
-
-def checked_ks(ks: Sequence[int]) -> tuple[int, ...]:
-    """Return the lengths of the top, each once and rising, refusing one below 1."""
-    try:
-        given = tuple(ks)
-    except TypeError:
-        raise InputError(
-            f"ks must be a sequence of lengths of the top, such as [10, 50], got {ks!r}"
-        ) from None
-    if not given:
-        raise InputError("ks must name at least one length of the top, got none")
-    return tuple(sorted({checked_whole("k", k, least=1) for k in given}))
-
-
-def checked_whole(name: str, value: int, *, least: int, most: int = LARGEST_WHOLE) -> int:
-    """Return a whole number, refusing what is none and what is not from `least` to `most`."""
-    try:
-        whole = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        whole = None
-    if whole is None:
-        raise InputError(f"{name} must be a whole number, got {value!r}")
-    if not least <= whole <= most:
-        bound = f"at least {least}" if whole < least else f"at most {most}"
-        raise InputError(f"{name} must be {bound}, got {whole}")
-    return whole
-
-
-def checked_share(name: str, value: float) -> float:
-    """Return a number, refusing what is none and what is not above 0 and at most 1."""
-    try:
-        share = math.nan if isinstance(value, str) else float(value)
-    except (TypeError, ValueError, RuntimeError):
-        share = math.nan
-    if not 0 < share <= 1:
-        raise InputError(f"{name} must be a number above 0 and at most 1, got {value!r}")
-    return share
-
-
-def checked_choice(name: str, value: str, choices: Collection[str]) -> str:
-    """Return one of several words, refusing all others."""
-    if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {value!r}")
-    return value
 
 
 def tensor_of(values: Any, name: str, *, of: str = "numbers") -> Tensor:
@@ -137,9 +93,24 @@ def tensor_of(values: Any, name: str, *, of: str = "numbers") -> Tensor:
         given = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError):
         given = None
+    if given is not None and (fault := tensor_fault(given)):
+        raise KindError(f"{name} must be a dense tensor or array of {of}, got {fault}")
     if given is None or given.is_complex():
-        raise InputError(f"{name} must be a tensor or array of {of}, got {_content(values)}")
+        raise KindError(f"{name} must be a tensor or array of {of}, got {_content(values)}")
     return given
+
+
+def tensor_fault(values: Tensor) -> str:
+    """Return what keeps a tensor from being read like an array, nothing if that works."""
+    if values.is_nested:
+        return "a nested tensor; pad it"
+    if values.layout != torch.strided:
+        return "a sparse tensor; give it as .to_dense()"
+    if values.is_quantized:
+        return "a quantized tensor; give it as .dequantize()"
+    if values.is_meta:
+        return "a meta tensor, which has no values"
+    return ""
 
 
 def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 1) -> Tensor:
@@ -152,6 +123,9 @@ def by_blocks(measure: Callable[..., Tensor], *tensors: Tensor, n_groups: int = 
         tensors: ``[Q, L]`` each.
         n_groups: How many values per slot `measure` holds.
     """
+    if tensors[0].numel() * n_groups <= SMALL_SLOTS:
+        with torch.no_grad():
+            return measure(*tensors)
     pieces = [partial(measure, *block) for block in blocks(*tensors, n_groups=n_groups)]
     parts = run_all(pieces)
     # As a piece of its own: torch's threads, once awake, would spin and slow down the next.
@@ -175,7 +149,7 @@ def _content(values: Any) -> str:
     except (TypeError, RuntimeError):
         return type(values).__name__
     others = (one for one in array.ravel().tolist() if not isinstance(one, int | float))
-    return next(map(reprlib.repr, others), f"{type(values).__name__} of {array.dtype}")
+    return next(map(shown, others), f"{type(values).__name__} of {array.dtype}")
 
 
 def _like(values: Values, name: str, scores: Tensor, *, of: str = "numbers") -> Tensor:
@@ -201,7 +175,11 @@ def _refuse_outside(
         least, most = block.aminmax()
         return bool(least >= low and most <= high)  # neither holds of NaN
 
-    if all(run_all([partial(is_inside, *block) for block in blocks(values)])):
+    if values.numel() <= SMALL_SLOTS:
+        inside = is_inside(values)
+    else:
+        inside = all(run_all([partial(is_inside, *block) for block in blocks(values)]))
+    if inside:
         return  # padding may hold anything, but seldom does
     wrong = ~((values >= low) & (values <= high)) & mask
     if wrong.any():

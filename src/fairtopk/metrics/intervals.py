@@ -15,9 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.arguments import checked_whole
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.metrics.inputs import Values, checked_whole, tensor_of
+from fairtopk.metrics.inputs import Values, tensor_of
 
 RESAMPLES = 1_000
 RESAMPLES_AT_ONCE = 50

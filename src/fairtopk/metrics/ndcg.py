@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from fairtopk.metrics.inputs import Values, checked_ks, checked_relevance, checked_scores
+from fairtopk.arguments import checked_whole
+from fairtopk.metrics.inputs import Values, checked_relevance, checked_scores
 from fairtopk.metrics.tops import Tops, measured_lists
 
 
@@ -28,7 +29,7 @@ def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = Non
     """
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
-    ks = checked_ks([k])
+    ks = (checked_whole("k", k, least=1),)
     return measured_lists(ndcg_at, lists, valid, ks, relevance=grades)[:, 0]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairtopk.metrics.inputs import checked_whole
+from fairtopk.arguments import checked_whole
 from fairtopk.metrics.intervals import interval, ratios, resampled
 
 

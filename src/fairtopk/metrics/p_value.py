@@ -12,8 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fairtopk.arguments import checked_choice, checked_ks, checked_whole
 from fairtopk.metrics.grouped import NOTIONS, named_gap
-from fairtopk.metrics.inputs import Values, checked_choice, checked_ks, checked_whole
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.shuffled import (
     Labelled,
     labelled_lists,
@@ -82,7 +83,7 @@ def gap_p_value(
         (0.001, 1.0)
     """
     checked_choice("metric", metric, NOTIONS)
-    ks = checked_ks([k])
+    ks = (checked_whole("k", k, least=1),)
     lists = labelled_lists(scores, groups, mask, ks=ks, named=True)
     return _p_values(lists, [metric], ks, shuffles, seed)[0]
 

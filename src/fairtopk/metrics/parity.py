@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from fairtopk.arguments import checked_ks, checked_whole
 from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import (
     Labels,
     Values,
     checked_groups,
-    checked_ks,
     checked_relevance,
     checked_scores,
 )
@@ -74,7 +74,7 @@ def reo(
     """
     lists, valid = checked_scores(scores, mask)
     grades = checked_relevance(relevance, lists, valid)
-    labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
+    labels, ks = checked_groups(groups, lists, valid), (checked_whole("k", k, least=1),)
     counted = measured_lists(
         group_counts, lists, valid, ks, labels=_relevant_only(labels, grades)
     )

@@ -9,6 +9,7 @@ import math
 import torch
 from torch import Tensor
 
+from fairtopk.arguments import checked_number
 from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import Values, by_blocks, checked_scores
 
@@ -71,10 +72,7 @@ def matched_temperature(scores: Values, *, target: float, mask: Values | None = 
         0.25
     """
     lists, valid = checked_scores(scores, mask)
-    try:
-        target = float(target)
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError(f"target must be a number, got {target!r}") from None
+    target = checked_number("target", target)
     if not valid.any():
         raise InputError("mask must leave an item in at least one list, got only False")
     held = lists.double()

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.arguments import checked_whole
 from fairtopk.kernels.measures import (
     Doubles,
     Lists,
@@ -17,14 +18,7 @@ from fairtopk.kernels.measures import (
     list_sums,
     place_sums,
 )
-from fairtopk.metrics.inputs import (
-    Labels,
-    Values,
-    by_blocks,
-    checked_groups,
-    checked_ks,
-    checked_scores,
-)
+from fairtopk.metrics.inputs import Labels, Values, by_blocks, checked_groups, checked_scores
 
 Worth = Callable[[int], Doubles]
 NO_GROUP = Labels(torch.full((1, 1), -1, dtype=torch.int16), 2)
@@ -95,7 +89,7 @@ def measured_groups(
 ) -> Tensor:
     """Return what `measure` makes of the top `k` of lists as a user gives them."""
     lists, valid = checked_scores(scores, mask)
-    labels, ks = checked_groups(groups, lists, valid), checked_ks([k])
+    labels, ks = checked_groups(groups, lists, valid), (checked_whole("k", k, least=1),)
     return measured_lists(measure, lists, valid, ks, labels=labels, worth=worth)[..., 0]
 
 
@@ -113,7 +107,10 @@ def measured_by_group(
     Items of unknown group, if there are any, are one more group, the last: ``[Q, G + 1]``.
     """
     lists, valid = checked_scores(scores, mask)
-    (group, n_groups), ks = checked_groups(groups, lists, valid), checked_ks([k])
+    (group, n_groups), ks = (
+        checked_groups(groups, lists, valid),
+        (checked_whole("k", k, least=1),),
+    )
     unknown = valid & (group < 0)
     if unknown.any():
         group, n_groups = group.masked_fill(unknown, n_groups), n_groups + 1

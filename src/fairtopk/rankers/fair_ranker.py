@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import nn
 
+from fairtopk.arguments import checked_choice, checked_ks, checked_whole
 from fairtopk.checkpoints import load_tensors, save_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists import HeldOut, Lists
-from fairtopk.metrics.inputs import checked_choice, checked_ks, checked_whole
 from fairtopk.metrics.intervals import means_with_intervals
 from fairtopk.rankers.contract import Estimator
 from fairtopk.rankers.of_features import FeatureRanker

@@ -6,12 +6,12 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
+from fairtopk.arguments import checked_whole
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.experiments.config import Config, MethodConfig
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.faults import first_fault
-from fairtopk.metrics.inputs import checked_whole
 from fairtopk.rankers.feature_fit import BATCH_SIZE, DROPOUT, FeatureSettings
 from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel
 

@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairtopk.arguments import checked_whole
 from fairtopk.errors import InputError
-from fairtopk.metrics.inputs import Values, checked_whole
+from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.intervals import LEVELS, RESAMPLES
 from fairtopk.statistics.inputs import Floats, doubles
 
