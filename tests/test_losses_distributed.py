@@ -98,7 +98,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, 
         for rank in range(WORLD)
     ]
     try:
-        faults = [process.communicate(timeout=120)[1] for process in started]
+        faults = [process.communicate(timeout=900)[1] for process in started]
     finally:
         for process in started:
             process.kill()

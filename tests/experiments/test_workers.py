@@ -6,7 +6,10 @@ import signal
 import struct
 import time
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import spawn
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -55,11 +58,25 @@ def test_one_that_dies_while_it_sends_does_not_stop_the_others() -> None:
 
 
 def test_ctrl_c_while_a_process_starts_ends_it_without_a_word(
-    capfd: pytest.CaptureFixture[str],
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """In place of the program that started it, it first waits until Ctrl-C has come."""
+    program = tmp_path / "waits.py"
+    program.write_text(
+        "import signal, time\n"
+        "while signal.SIGINT not in signal.sigpending():\n"
+        "    time.sleep(0.01)\n"
+    )
+    usual = spawn.get_preparation_data
+
+    def prepared(name: str) -> dict[str, Any]:
+        given = {**usual(name), "init_main_from_path": str(program)}
+        given.pop("init_main_from_name", None)
+        return given
+
+    monkeypatch.setattr(spawn, "get_preparation_data", prepared)
     with Workers(1, threads=1) as workers:
         workers.begin("sleeps", time.sleep, 600)
-        time.sleep(0.5)  # it imports torch, which takes longer
     assert capfd.readouterr() == ("", "")
 
 
@@ -73,6 +90,6 @@ def test_one_whose_result_nobody_reads_ends_without_a_word(
     with ThreadPoolExecutor(1) as pool:
         ended = pool.submit(module._work, theirs, torch.get_num_threads())
         ours.send((abs, (-1.0,)))
-        assert ours.poll(60)
+        assert ours.poll(600)
         ours.close()  # the other end sees that its bytes were not read
-        assert ended.result(60) is None
+        assert ended.result(600) is None
