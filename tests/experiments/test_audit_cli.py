@@ -57,6 +57,17 @@ def run(
     return run
 
 
+def test_names_in_a_table_and_a_path_are_no_markup(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("job,person,score,sex\n1,1,2,[/f]\n1,2,1,\x1b[31mm\n")
+    out = tmp_path / "out[/x]"
+    ended = run("--score", "score", "--out", out, file=file)
+    assert ended.code == 0, ended.stderr
+    for words in ("[/f]", "\\x1b[31mm", f"written to {out / 'audit.json'}"):
+        assert words in ended.stdout
+    assert "\x1b" not in ended.stdout + ended.stderr
+
+
 def test_it_prints_tables_and_writes_json(run: Run, tmp_path: Path) -> None:
     ended = run("--score", "score", "--relevance", "hired", "--out", tmp_path / "out")
     assert ended.code == 0, ended.stderr

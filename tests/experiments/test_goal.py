@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.errors import InputError, TrainingError
+from fairtopk.errors import Exit, InputError, TrainingError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
-from fairtopk.experiments import goal_run, goal_tries
+from fairtopk.experiments import goal_commands, goal_run, goal_tries
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config_file import load_config
@@ -342,11 +342,25 @@ def test_the_command_shows_what_was_tried_and_how_it_ended(
     with pytest.raises(SystemExit) as ended:
         main()
     said = capsys.readouterr().out
-    assert ended.value.code == 0
+    assert ended.value.code == (Exit.DONE if searched.told["reached"] else Exit.MISSED)
     assert verdict(searched.told) in said
     assert "on test lists, which the search has not looked at, these are " in said
     rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
     assert rows[:3] == ["0", *(f"{one['weight']:g}" for one in searched.told["tries"])]
+
+
+@pytest.mark.parametrize(("reached", "code"), [(True, Exit.DONE), (False, Exit.MISSED)])
+def test_a_missed_goal_ends_with_a_code_of_its_own(
+    searched: Searched, reached: bool, code: Exit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {**searched.told, "reached": reached}
+    monkeypatch.setattr(goal_commands, "reach", lambda *_, **__: told)
+    out = searched.out
+    words = ["train", str(out / "goal.toml"), "--out", str(out), "--resume"]
+    monkeypatch.setattr(sys, "argv", ["fairtopk", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == code
 
 
 def test_ctrl_c_says_how_to_go_on(

@@ -15,10 +15,9 @@ from torch import nn
 import fairtopk as ft
 from fairtopk import checkpoints
 from fairtopk.checkpoints import save_tensors
-from fairtopk.errors import InputError
+from fairtopk.errors import Exit, InputError
 from fairtopk.experiments import locks
 from fairtopk.experiments.cells import AFTERWARDS, is_done, run_cell
-from fairtopk.experiments.console import STOPPED
 from fairtopk.experiments.disk import refuse_too_little, room_of
 from fairtopk.experiments.grid import load_sweep
 from fairtopk.experiments.report import report
@@ -114,7 +113,7 @@ def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
         words = ["sweep", toml, "--out", out, "--processes", "2", *again]
         ends.append(run(words, at=state, number=number, cwd=tmp_path).code)
         assert not (out / "results.json").exists()
-    assert ends == [STOPPED, -signal.SIGKILL, -signal.SIGKILL]
+    assert ends == [Exit.INTERRUPTED, -signal.SIGKILL, -signal.SIGKILL]
     outcome = run_sweep(load_sweep(toml), out, processes=2)
     assert (outcome.done, outcome.failures) == (4, {})
     assert numbers(out) == numbers(swept)

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
+
+from fairtopk.escaping import plain
 
 Record = Mapping[str, Any]
 
@@ -27,13 +28,13 @@ def terminal_tables(record: Record) -> Group:
     """Return what an audit found, a table or a line after another."""
     data = record["data"]
     parts: list[RenderableType] = [
-        Text(
+        plain(
             f"{data['name']}: {data['rows']:,} rows, {data['queries']:,} lists, "
             f"{data['items']:,} different items, ordered by {data['ranked_by']}"
         )
     ]
     for name, found in record["metrics"].items():
-        parts.append(Text(f"{name} {_cell(found)}"))
+        parts.append(plain(f"{name} {_cell(found)}"))
     ks = record["ks"]
     for column in record["columns"]:
         parts.append(_groups(column, record))
@@ -53,17 +54,17 @@ def _groups(column: Record, record: Record) -> Table:
         ("group", "items", "rows", "K", "exposure", "share in top", "of the most (95 %)"),
     )
     for group in column["groups"]:
-        name = _plain(group["name"]) + (SMALL if group["small"] else "")
+        name = group["name"] + (SMALL if group["small"] else "")
         about = name, f"{group['items']:,}", f"{group['rows']:,}"
         for k in record["ks"]:
             shares = (
                 _cell(group[f"{share}@{k}"]) for share in ("rank_exposure", "representation")
             )
-            shown.add_row(*about, str(k), *shares, _of_the_most(group, k))
+            _add_row(shown, *about, str(k), *shares, _of_the_most(group, k))
             about = "", "", ""
     unknown = column["unknown"]
     if unknown["rows"]:
-        shown.add_row("(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
+        _add_row(shown, "(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
     if any(group["small"] for group in column["groups"]):
         shown.caption = f"{SMALL} fewer than {record['min_group']} items: little to go by"
     return shown
@@ -75,22 +76,22 @@ def _metrics(column: Record, ks: Sequence[int]) -> Table:
     groups = [group["name"] for group in column["groups"]]
     favoured = f"{groups[0]} less {groups[1] if len(groups) == 2 else 'the rest'}"
     ratios = [metrics[f"impact_ratio@{k}"] for k in ks]
-    shown.add_row("impact ratio (at most 1)", *map(_ratio, ratios))
-    shown.add_row("  least / most", *map(_ends, ratios))
+    _add_row(shown, "impact ratio (at most 1)", *map(_ratio, ratios))
+    _add_row(shown, "  least / most", *map(_ends, ratios))
     by_chance = [metrics[f"impact_ratio_p@{k}"] for k in ks]
-    shown.add_row("  by chance alone", *(_number(found["expected"]) for found in by_chance))
-    shown.add_row("  p", *map(_p, by_chance))
+    _add_row(shown, "  by chance alone", *(_number(found["expected"]) for found in by_chance))
+    _add_row(shown, "  p", *map(_p, by_chance))
     for gap, words in GAPS.items():
         if f"{gap}@{ks[0]}" not in metrics:
             continue
-        shown.add_row(words, *(_cell(metrics[f"{gap}@{k}"]) for k in ks))
-        shown.add_row(
-            f"  {_plain(favoured)}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks)
+        _add_row(shown, words, *(_cell(metrics[f"{gap}@{k}"]) for k in ks))
+        _add_row(shown, f"  {favoured}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks))
+        _add_row(
+            shown,
+            "  by chance alone",
+            *(_number(metrics[f"{gap}_floor@{k}"]["value"]) for k in ks),
         )
-        shown.add_row(
-            "  by chance alone", *(_number(metrics[f"{gap}_floor@{k}"]["value"]) for k in ks)
-        )
-        shown.add_row("  p", *(_p(metrics[f"{gap}_p@{k}"]) for k in ks))
+        _add_row(shown, "  p", *(_p(metrics[f"{gap}_p@{k}"]) for k in ks))
     undefined = max(metrics[f"rank_exposure_gap@{k}"]["undefined"] for k in ks)
     if undefined:
         shown.caption = f"left out of gaps: {undefined:,} lists that lack two groups"
@@ -105,7 +106,7 @@ def _flagged(column: Record) -> Iterator[Text]:
         )
         if lists:
             told = f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}"
-            yield Text(_printable(told))
+            yield plain(told)
 
 
 def _changes(changes: Record) -> Table:
@@ -120,8 +121,9 @@ def _changes(changes: Record) -> Table:
         for name, found in metrics.items():
             if name.startswith(UNTOLD):
                 continue
-            shown.add_row(
-                _plain(prefix + name),
+            _add_row(
+                shown,
+                prefix + name,
                 _number(found["before"]),
                 _number(found["now"]),
                 _with_interval(found["difference"], found["ci95"]),
@@ -133,19 +135,19 @@ def _changes(changes: Record) -> Table:
 def _notes(notes: Iterable[str]) -> Iterator[Text]:
     """Yield notes as lines; one that starts in capitals is to be seen."""
     for note in notes:
-        yield Text(
-            f"- {_printable(note)}", style=LOUD if note.split(" ", 1)[0].isupper() else ""
-        )
+        yield plain(f"- {note}", style=LOUD if note.split(" ", 1)[0].isupper() else "")
 
 
 def _check(check: Record) -> Text:
     where = f"{check['column']}: " if check["column"] is not None else ""
     if check["fired"] is None:
-        return Text(f"not checked: {check['rule']} ({where}{check['metric']} is undefined)")
+        return plain(f"not checked: {check['rule']} ({where}{check['metric']} is undefined)")
     verdict = "FAILED:" if check["fired"] else "passed, for it is not so:"
-    said = Text(f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})")
+    said = plain(
+        f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})"
+    )
     if check["note"] is not None:
-        said.append(f"; {check['note']}", style=LOUD)
+        said.append(plain(f"; {check['note']}", style=LOUD))
     return said
 
 
@@ -163,7 +165,7 @@ def _of_the_most(group: Record, k: int) -> str:
 def _ends(found: Record) -> str:
     if found["least"] is None:
         return ""
-    return _plain(f"{found['least']} / {found['most']}") + (SMALL if found["small"] else "")
+    return f"{found['least']} / {found['most']}" + (SMALL if found["small"] else "")
 
 
 def _p(found: Record) -> str:
@@ -187,19 +189,14 @@ def _number(value: float | None) -> str:
 
 def _table(title: str, columns: Iterable[str]) -> Table:
     """Return an empty table; what is too wide is folded, never cut."""
-    shown = Table(
-        title=_plain(title), title_justify="left", title_style="bold", caption_justify="left"
-    )
+    title_text = plain(title, style="bold")
+    shown = Table(title=title_text, title_justify="left", caption_justify="left")
     for place, column in enumerate(columns):
-        shown.add_column(column, justify="left" if place == 0 else "right", overflow="fold")
+        shown.add_column(
+            plain(column), justify="left" if place == 0 else "right", overflow="fold"
+        )
     return shown
 
 
-def _plain(text: str) -> str:
-    """Return text of the data without markup."""
-    return escape(_printable(text))
-
-
-def _printable(text: str) -> str:
-    """Return text without what steers a terminal."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text)
+def _add_row(shown: Table, *cells: str) -> None:
+    shown.add_row(*map(plain, cells))

@@ -12,13 +12,13 @@ from rich.progress import (
     BarColumn,
     Progress,
     TaskProgressColumn,
-    TextColumn,
     TimeRemainingColumn,
 )
 from typer import Argument, Option
 
-from fairtopk.errors import InputError
-from fairtopk.experiments.console import console, whole_numbers
+from fairtopk.errors import Exit, InputError
+from fairtopk.escaping import printable
+from fairtopk.experiments.console import console, description, say, whole_numbers
 
 if TYPE_CHECKING:
     from fairtopk.auditing.measures import Progress as Told
@@ -97,13 +97,13 @@ def audit(
             seed=seed,
             progress=told,
         )
-    console.print(found.table(), highlight=False)
+    console.print(found.table())
     if out is not None:
         kept, page = found.save(out), out / PAGE
         write_text(page, audit_page(found.to_dict()))
-        console.print(f"written to {kept} and {page}", highlight=False, soft_wrap=True)
+        say(f"written to {kept} and {page}")
     if found.failed:
-        raise typer.Exit(1)
+        raise typer.Exit(Exit.MISSED)
     if found.unchecked:
         raise InputError(
             f"the rule {found.unchecked[0]!r} cannot be checked: its metric is undefined in "
@@ -117,11 +117,11 @@ def _progress() -> Iterator["Told"]:
     if not console.is_terminal:
         yield _line_at_times()
         return
-    words = TextColumn("{task.description}", markup=False)
-    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    columns = (description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
 
         def tell(what: str, done: int, total: int) -> None:
+            what = printable(what)
             for task in bar.tasks:
                 if task.description != what:
                     bar.remove_task(task.id)
@@ -140,7 +140,7 @@ def _line_at_times() -> "Told":
         if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
             shown = time.monotonic()
             share = f": {100 * done // total} %" if total else ""
-            console.print(f"{what}{share}", markup=False, highlight=False, soft_wrap=True)
+            say(f"{what}{share}")
 
     return tell
 

@@ -8,7 +8,7 @@ from typer import Option
 
 import fairtopk
 from fairtopk.experiments.audit_commands import audit
-from fairtopk.experiments.console import console, run
+from fairtopk.experiments.console import console, run, say
 from fairtopk.experiments.data_commands import data_app
 from fairtopk.experiments.export_commands import export
 from fairtopk.experiments.recommend_commands import recommend
@@ -39,10 +39,10 @@ def fairtopk_command(
 ) -> None:
     """Fair top-K learning to rank: train, measure and compare fair rankers."""
     if version:
-        console.print(f"fairtopk {fairtopk.__version__}", highlight=False)
+        say(f"fairtopk {fairtopk.__version__}")
         raise typer.Exit
     if context.invoked_subcommand is None:
-        console.print(context.get_help(), markup=False, highlight=False)
+        console.print(context.get_help())
 
 
 @app.command()
@@ -61,7 +61,7 @@ def demo(
     from fairtopk.experiments.demo import run_demo
 
     page = run_demo(console, out)
-    console.print(f"written to {page}; open it in a browser", highlight=False, soft_wrap=True)
+    say(f"written to {page}; open it in a browser")
 
 
 def main() -> None:

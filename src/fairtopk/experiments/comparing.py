@@ -8,13 +8,12 @@ from pathlib import Path
 import polars as pl
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from fairtopk.checkpoints import Saved, load_tensors
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
-from fairtopk.experiments.console import table
+from fairtopk.experiments.console import add_row, table
 from fairtopk.experiments.latex import latex_table
 from fairtopk.experiments.result import (
     CONFIG,
@@ -98,11 +97,12 @@ class Comparison:
         write_text(Path(path), latex_table(header, rows))
 
     def __rich__(self) -> Table:
-        names = f"a = {escape(self.a)}, b = {escape(self.b)}; {escape(self.lists)}"
+        names = f"a = {self.a}, b = {self.b}; {self.lists}"
         shown = table(names, "", "a", "b", "b - a", "p", "p (Holm)")
         for name, a, b, change, low, high, p, p_holm, _, _ in self.to_frame().iter_rows():
             difference = f"{change:.4g} ±{(high - low) / 2:.2g}"
-            shown.add_row(name, f"{a:.4g}", f"{b:.4g}", difference, f"{p:.2g}", f"{p_holm:.2g}")
+            figures = (f"{a:.4g}", f"{b:.4g}", difference, f"{p:.2g}", f"{p_holm:.2g}")
+            add_row(shown, name, *figures)
         shown.columns[0].overflow = "fold"
         for column in shown.columns[1:]:
             column.no_wrap = True

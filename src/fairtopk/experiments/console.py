@@ -1,5 +1,8 @@
 """How the command line speaks: results to standard output, errors as one sentence."""
 
+import errno
+import io
+import os
 import sys
 import traceback
 import warnings
@@ -13,51 +16,74 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from typer.exceptions import TyperException
 
-from fairtopk.errors import InputError
+from fairtopk.errors import Exit, InputError
+from fairtopk.escaping import plain, printable
 
 if TYPE_CHECKING:
     from fairtopk.experiments.run import AnyTrainer
 
-console = Console()
-errors = Console(stderr=True)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # faults of writing alone
 
-STOPPED = 130  # the exit code of a program that Ctrl-C ended
+
+class _Plain(Console):
+    """Prints text as it is: nothing in it is markup, an emoji's name or worth a colour."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def on_broken_pipe(self) -> None:
+        """Go on unheard (`| head`): files and exit code are what they would have been."""
+        self.quiet = True
+        _let_go(self.file.fileno())
+
+
+console = _Plain()
+errors = _Plain(stderr=True)
+
+
+def say(sentence: str) -> None:
+    """Print a sentence on a line of its own, with control characters written out."""
+    console.print(printable(sentence), soft_wrap=True)
+
+
+def say_error(sentence: str) -> None:
+    """Print the same to standard error, as the program's."""
+    errors.print(f"fairtopk: {printable(sentence)}", soft_wrap=True)
 
 
 def run(app: typer.Typer) -> None:
-    """Run the command line and end the process: 0 if all went well, 2 if the input was wrong.
+    """Run the command line and end the process with one of the codes of `Exit`.
 
     A traceback is shown only with ``--debug``, which may stand anywhere.
     """
     words = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(words) < len(sys.argv) - 1
     warnings.showwarning = _warn
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(words, standalone_mode=False) or 0
-        if code == STOPPED:  # typer's answer to Ctrl-C
+        code = app(words, standalone_mode=False) or Exit.DONE
+        if code == Exit.INTERRUPTED:  # typer's answer to Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
-        _end("stopped", STOPPED, debug=debug)
-    except InputError as error:
-        _end(str(error), 2, debug=debug)
-    except TyperException as error:
-        _end(error.format_message(), 2, debug=debug)
-    except OSError as error:
-        place = error.filename2 or error.filename  # a file is written under another name first
-        what = error.strerror.lower() if error.strerror else str(error)
-        _end(f"cannot use {place}: {what}" if place else what, 2, debug=debug)
+        _end("stopped", Exit.INTERRUPTED, debug=debug)
     except Exception as error:
-        kind = type(error).__name__
-        _end(f"internal error ({kind}: {error}); --debug shows where", 1, debug=debug)
+        _end(*_told(error), debug=debug)
 
 
 def table(title: str, *columns: str) -> Table:
     """Return an empty table for the terminal; all columns but the first align to the right."""
-    made = Table(title=title, title_justify="left", title_style="bold", header_style="bold")
+    made = Table(title=plain(title, style="bold"), title_justify="left", header_style="bold")
     for place, column in enumerate(columns):
-        made.add_column(column, justify="left" if place == 0 else "right")
+        made.add_column(plain(column), justify="left" if place == 0 else "right")
     return made
+
+
+def add_row(shown: Table, *cells: str) -> None:
+    """Add cells to a table as they are, with control characters written out."""
+    shown.add_row(*map(plain, cells))
 
 
 def whole_numbers(text: str) -> list[int]:
@@ -74,10 +100,15 @@ def byte_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
     if not console.is_terminal:
         yield _line_every_tenth(what)
         return
-    columns = (TextColumn(what), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    columns = (description(), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(printable(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def description() -> TextColumn:
+    """Return the column of a bar that says what is done, without markup."""
+    return TextColumn("{task.description}", markup=False)
 
 
 class TrainingProgress:
@@ -88,10 +119,10 @@ class TrainingProgress:
     """
 
     def __init__(self, what: str) -> None:
-        self.what = what
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+        self.what = printable(what)
+        columns = (description(), BarColumn(), TimeRemainingColumn())
         self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self.task = self.bar.add_task(what, total=None)
+        self.task = self.bar.add_task(self.what, total=None)
         self.shown = 0
 
     def __enter__(self) -> "TrainingProgress":
@@ -109,14 +140,13 @@ class TrainingProgress:
             return
         epochs = {phase.name: phase.epochs for phase in trainer.phases}
         for alarm in record.get("alarms", []):
-            line = f"alarm, epoch {record['epoch']}: {alarm}"
-            console.print(line, highlight=False, soft_wrap=True)
+            say(f"alarm, epoch {record['epoch']}: {alarm}")
         line = _epoch_line(record, epochs[record["phase"]])
         self.bar.update(self.task, description=f"{self.what}, {line}")
         tenth = 10 * trainer.progress.total // total
         if not console.is_terminal and tenth > self.shown:
             self.shown = tenth
-            console.print(f"{self.what}, {line}", highlight=False, soft_wrap=True)
+            say(f"{self.what}, {line}")
 
 
 def _epoch_line(record: dict[str, Any], epochs: int) -> str:
@@ -137,22 +167,52 @@ def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:
         if tenth > shown:
             shown = tenth
             of = f" of {total:,}" if total else ""
-            console.print(f"{what}: {done:,}{of} bytes", highlight=False)
+            say(f"{what}: {done:,}{of} bytes")
 
     return report
 
 
-def _end(sentence: str, code: int, *, debug: bool) -> None:
+def _told(error: Exception) -> tuple[str, Exit]:
+    """Return an error as a sentence, and the exit code that it ends with."""
+    if isinstance(error, InputError):
+        return str(error), error.exit_code
+    if isinstance(error, TyperException):
+        return error.format_message(), Exit.WRONG
+    if isinstance(error, OSError):
+        return _refused_by_system(error), Exit.WRONG
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
+        return "not enough memory for this; give less data or smaller sizes", Exit.WRONG
+    if isinstance(error, RecursionError):
+        return "the input is nested too deeply to be read", Exit.WRONG
+    told = f"internal error ({type(error).__name__}: {error}); --debug shows where"
+    return told, Exit.DEFECT
+
+
+def _refused_by_system(error: OSError) -> str:
+    place = error.filename2 or error.filename  # a file is written under another name first
+    what = error.strerror.lower() if error.strerror else str(error)
+    act = "cannot write" if error.errno in FULL else "cannot use"
+    return f"{act} {os.fsdecode(place)}: {what}" if place else f"{act} a file: {what}"
+
+
+def _end(sentence: str, code: Exit, *, debug: bool) -> None:
     if debug:
-        errors.print(traceback.format_exc(), markup=False, highlight=False)
-    _say(sentence)
+        errors.print(traceback.format_exc())
+    say_error(sentence)
+    try:
+        sys.stdout.flush()
+    except OSError:  # it was what failed, and would fail once more when Python ends
+        _let_go(sys.stdout.fileno())
     sys.exit(code)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:
     """Print a warning as one line, without the place in the code that Python would add."""
-    _say(f"warning: {message}")
+    say_error(f"warning: {message}")
 
 
-def _say(sentence: str) -> None:
-    errors.print(f"fairtopk: {sentence}", markup=False, highlight=False, soft_wrap=True)
+def _let_go(descriptor: int) -> None:
+    """Send what is still written to a stream nowhere, so that nothing fails at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)

@@ -8,7 +8,7 @@ import typer
 from typer import Argument, Option
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.console import byte_progress, console
+from fairtopk.experiments.console import byte_progress, console, say
 
 data_app = typer.Typer(
     help="List the known data sets and prepare one for use.", rich_markup_mode=None
@@ -24,10 +24,10 @@ def list_data() -> None:
     from fairtopk.data.known import KNOWN
 
     for name, known in KNOWN.items():
-        console.print(f"[bold]{name}[/]: {known.title}, {known.size}", highlight=False)
-        console.print(f"  groups by {known.groups}", highlight=False)
-        console.print(f"  licence: {known.licence}", highlight=False, soft_wrap=True)
-        console.print(f"  from: {known.home}", highlight=False, soft_wrap=True)
+        say(f"{name}: {known.title}, {known.size}")
+        say(f"  groups by {known.groups}")
+        say(f"  licence: {known.licence}")
+        say(f"  from: {known.home}")
 
 
 @data_app.command("prepare")
@@ -94,10 +94,10 @@ def prepare_data(
         warnings.simplefilter("ignore")  # the card's notes say the same
         card = prepare(name, file, target, groups=rule, **options)
     for note in card["notes"]:
-        console.print(f"- {note}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"{card['title']} is in {target}:", highlight=False, soft_wrap=True)
+        say(f"- {note}")
+    say(f"{card['title']} is in {target}:")
     for written, checksum in card["files"].items():
-        console.print(f"  {checksum}  {written}", highlight=False, soft_wrap=True)
+        say(f"  {checksum}  {written}")
 
 
 def fetch(name: str, *, accept_licence: bool) -> Path:
@@ -114,7 +114,7 @@ def fetch(name: str, *, accept_licence: bool) -> Path:
     if known.url is None:
         raise InputError(f"{name} cannot be downloaded ({known.home}); pass it with --from")
     if not acknowledged(name, data_home()):
-        console.print(f"{known.title}. {known.licence}. Terms: {known.home}", soft_wrap=True)
+        say(f"{known.title}. {known.licence}. Terms: {known.home}")
         if not accept_licence and not (console.is_terminal and typer.confirm("Do you agree?")):
             raise InputError(f"{name} needs your agreement; pass --accept-licence to give it")
         acknowledge(name, known.licence, data_home())

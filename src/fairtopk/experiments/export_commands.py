@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from fairtopk.experiments.console import console
+from fairtopk.experiments.console import say
 
 
 def export(
@@ -25,11 +25,9 @@ def export(
     from fairtopk.experiments.exported import export_run
 
     exported = export_run(run, out, data=data)
-    console.print(
+    say(
         f"takes {' and '.join(exported.inputs)}, no groups; scores are off by at most "
-        f"{exported.off:.1g} of the largest",
-        highlight=False,
-        soft_wrap=True,
+        f"{exported.off:.1g} of the largest"
     )
     files = ", ".join(str(file) for file in exported.files)
-    console.print(f"written: {files}", highlight=False, soft_wrap=True)
+    say(f"written: {files}")

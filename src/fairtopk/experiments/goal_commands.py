@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from fairtopk.data.home import data_home
+from fairtopk.errors import Exit
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.console import TrainingProgress, console, table
+from fairtopk.experiments.console import TrainingProgress, add_row, console, say, table
 from fairtopk.experiments.goal import Goal
 from fairtopk.experiments.goal_run import GOAL, reach
 from fairtopk.experiments.result import METRICS, read_result, resume_command
@@ -13,7 +16,10 @@ from fairtopk.experiments.train_commands import show_result
 
 
 def train_to_goal(config: Config, goal: Goal, out: Path, *, resume: bool) -> None:
-    """Search for the weight that reaches a goal, and show what was found."""
+    """Search for the weight that reaches a goal, and show what was found.
+
+    A goal that is missed ends the command with its exit code, once all is written.
+    """
     try:
         told = reach(
             config,
@@ -25,12 +31,14 @@ def train_to_goal(config: Config, goal: Goal, out: Path, *, resume: bool) -> Non
         )
     except KeyboardInterrupt:
         if (out / GOAL).exists():
-            _say(f"what was tried is kept; go on with: {resume_command(out, GOAL)}")
+            say(f"what was tried is kept; go on with: {resume_command(out, GOAL)}")
         raise
     show_tries(told)
     show_result(read_result(out / METRICS))
     for sentence in (verdict(told), on_test(told), f"written to {out}"):
-        _say(sentence)
+        say(sentence)
+    if not told["reached"]:
+        raise typer.Exit(Exit.MISSED)
 
 
 def show_tries(told: dict[str, Any]) -> None:
@@ -46,11 +54,11 @@ def show_tries(told: dict[str, Any]) -> None:
     )
     blind, chosen = told["colour_blind"], told["chosen"]["weight"]
     cells = (f"{blind[key]:.3g}" for key in ("target", "keep"))
-    shown.add_row("0", *cells, "colour-blind" if chosen else "colour-blind, chosen")
+    add_row(shown, "0", *cells, "colour-blind" if chosen else "colour-blind, chosen")
     for one in told["tries"]:
         last = ", chosen" if one["weight"] == chosen else ""
         cells = (_cell(one, key) for key in ("target", "keep"))
-        shown.add_row(f"{one['weight']:g}", *cells, f"{_judged(one)}{last}")
+        add_row(shown, f"{one['weight']:g}", *cells, f"{_judged(one)}{last}")
     console.print(shown)
 
 
@@ -121,7 +129,3 @@ def _judged(one: dict[str, Any]) -> str:
     if one["fair"]:
         return "loses too much"
     return "not fair enough" if one["accurate"] else "neither"
-
-
-def _say(sentence: str) -> None:
-    console.print(sentence, highlight=False, soft_wrap=True)

@@ -9,12 +9,11 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TextColumn,
     TimeRemainingColumn,
 )
 from typer import Argument, Option
 
-from fairtopk.experiments.console import console
+from fairtopk.experiments.console import console, description, say
 
 
 def recommend(
@@ -49,17 +48,11 @@ def recommend(
         f", {written.unknown:,} of them unknown: most rated items" if written.unknown else ""
     )
     if k > written.n_items:
-        console.print(
+        say(
             f"--k is {k:,}, and there are {written.n_items:,} items: users get all that are "
-            f"left",
-            highlight=False,
-            soft_wrap=True,
+            f"left"
         )
-    console.print(
-        f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}")
 
 
 @contextmanager
@@ -68,7 +61,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
     if not console.is_terminal:
         yield _line_every_tenth()
         return
-    columns = (TextColumn("users"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (description(), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("users", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
@@ -82,6 +75,6 @@ def _line_every_tenth() -> Callable[[int, int], None]:
         tenth = 10 * done // total
         if shown < tenth < 10:  # the end has a line of its own
             shown = tenth
-            console.print(f"{done:,} of {total:,} users", highlight=False)
+            say(f"{done:,} of {total:,} users")
 
     return tell

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from fairtopk.experiments.console import console
+from fairtopk.experiments.console import say
 
 
 def report(
@@ -24,6 +24,6 @@ def report(
     from fairtopk.experiments.report import report as write_report
 
     page = write_report(folder, out=out, figures=figures)
-    console.print(f"written to {page}", highlight=False, soft_wrap=True)
+    say(f"written to {page}")
     if figures is not None:
-        console.print(f"figures in {figures}", highlight=False, soft_wrap=True)
+        say(f"figures in {figures}")

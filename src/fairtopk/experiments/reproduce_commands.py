@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-from typer import Exit, Option
+import typer
+from typer import Option
 
 from fairtopk.data.prepared import refuse_used
-from fairtopk.errors import InputError
-from fairtopk.experiments.console import console
+from fairtopk.errors import Exit, InputError
+from fairtopk.experiments.console import say
 from fairtopk.experiments.sweep_commands import (
-    SOME_FAILED,
     SweepProgress,
     kept_so_far,
     say_room,
@@ -49,11 +49,11 @@ def reproduce(
             f"leave --data out for the embedded data alone"
         )
     for one in planned.found:
-        console.print(f"data: {one.title}", highlight=False)
+        say(f"data: {one.title}")
     say_room(planned.cells, out / RUNS, processes)
     with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
         outcome = run(planned, out, processes=processes, watch=progress)
     if outcome.done:
-        console.print(f"look at {out / PAGE}", highlight=False, soft_wrap=True, markup=False)
+        say(f"look at {out / PAGE}")
     if tell_failures(outcome):
-        raise Exit(SOME_FAILED)
+        raise typer.Exit(Exit.MISSED)

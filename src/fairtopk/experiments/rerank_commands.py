@@ -9,8 +9,8 @@ from typer import Argument, Option
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.audit_commands import _progress as row_progress
+from fairtopk.experiments.console import say
 from fairtopk.experiments.rerank_words import (
-    say,
     say_conditions,
     say_groups,
     say_unmet,

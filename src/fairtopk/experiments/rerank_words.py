@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fairtopk.experiments.console import console, table
+from fairtopk.experiments.console import add_row, console, say, table
 from fairtopk.experiments.train_commands import SHOWN
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ def show_change(
         for name, words in SHOWN.items():
             key = f"{name}@{k}"
             if key in floors:
-                shown.add_row(words, str(k), "", f"{floors[key].value:.3g}", "")
+                add_row(shown, words, str(k), "", f"{floors[key].value:.3g}", "")
             elif key in before:
                 cells = (_cell(means[f"{side} {key}"]) for side in (*sides, "change"))
-                shown.add_row(words, str(k), *cells)
+                add_row(shown, words, str(k), *cells)
         shown.add_section()
     console.print(shown)
     undefined = max(mean.undefined for mean in means.values())
@@ -88,11 +88,6 @@ def say_conditions(method: str) -> None:
     say(f"{method} {NEEDS_LABELS}: they decide the order of every list")
     if method == "exposure-lp":
         say("each list is one draw of a random ranking; its groups get the same on average")
-
-
-def say(line: str) -> None:
-    """Print a line as it is."""
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _cell(found: "Mean") -> str:

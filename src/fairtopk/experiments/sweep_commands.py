@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
-from typer import Argument, Exit, Option
+from typer import Argument, Option
 
 from fairtopk.data.prepared import refuse_used
-from fairtopk.errors import InputError
-from fairtopk.experiments.console import console, table
+from fairtopk.errors import Exit, InputError
+from fairtopk.experiments.console import add_row, console, say, table
 
 if TYPE_CHECKING:
     from fairtopk.experiments.grid import Cell
     from fairtopk.experiments.sweep import Event, Outcome
 
-SOME_FAILED = 1  # exit code
 COLUMNS = ("done", "running", "failed", "of")
 
 
@@ -63,9 +63,9 @@ def sweep(
             for name in outcome.failures:  # which are told of next
                 warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
             page = report(out)
-        _say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
+        say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
     if tell_failures(outcome):
-        raise Exit(SOME_FAILED)
+        raise typer.Exit(Exit.MISSED)
 
 
 @contextmanager
@@ -74,16 +74,16 @@ def kept_so_far(command: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say(f"what is done is kept; go on with {command}")
+        say(f"what is done is kept; go on with {command}")
         raise
 
 
 def tell_failures(outcome: "Outcome") -> bool:
     """Tell why runs failed; return whether any did."""
     for name, why in outcome.failures.items():
-        _say(f"failed: {name}: {why}")
+        say(f"failed: {name}: {why}")
     if outcome.failures:
-        _say(
+        say(
             f"{_runs(len(outcome.failures))} failed; mend the cause, and going on with the "
             f"sweep tries again"
         )
@@ -101,7 +101,7 @@ def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
         return
     room, at_once = room_of(left), processes or cores()
     refuse_too_little(room, out, at_once=at_once)
-    _say(
+    say(
         f"{_runs(len(left))}, at most {in_words(room.kept)} on disk, and "
         f"{in_words(at_once * room.at_work)} more while they train"
     )
@@ -142,9 +142,9 @@ class SweepProgress:
             self.finished += 1
             if not console.is_terminal:
                 told = event.failure or _figures(event.result)
-                _say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
+                say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
                 for warning in (event.result or {}).get("warnings", []):
-                    _say(f"warning: {name}: {warning}")
+                    say(f"warning: {name}: {warning}")
         if console.is_terminal:
             self.live.update(Group(self._table(), self._place()), refresh=True)
 
@@ -160,7 +160,7 @@ class SweepProgress:
     def _table(self) -> Table:
         shown = table("", "data, method", *COLUMNS)
         for row, counts in self.count.items():
-            shown.add_row(row, *(f"{counts[column]:,}" for column in COLUMNS))
+            add_row(shown, row, *(f"{counts[column]:,}" for column in COLUMNS))
         return shown
 
 
@@ -186,7 +186,3 @@ def _duration(seconds: float) -> str:
 
 def _runs(count: int) -> str:
     return "1 run" if count == 1 else f"{count:,} runs"
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, soft_wrap=True, markup=False)

@@ -6,7 +6,14 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.console import TrainingProgress, console, table, whole_numbers
+from fairtopk.experiments.console import (
+    TrainingProgress,
+    add_row,
+    console,
+    say,
+    table,
+    whole_numbers,
+)
 
 SHOWN = {
     "ndcg": "NDCG",
@@ -59,16 +66,11 @@ def train(
             )
         except KeyboardInterrupt:
             if has_checkpoint(out):
-                line = f"saved; go on with: {resume_command(out)}"
-                console.print(line, highlight=False, soft_wrap=True)
+                say(f"saved; go on with: {resume_command(out)}")
             raise
     show_result(result)
     kept = result["chosen_epoch"]
-    console.print(
-        f"kept epoch {kept}; written to {out}" if kept else f"written to {out}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"kept epoch {kept}; written to {out}" if kept else f"written to {out}")
 
 
 def evaluate(
@@ -98,10 +100,10 @@ def evaluate(
     result, queries = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
     if not result["finished"]:
-        console.print("the run is not finished: these are figures of its last checkpoint")
+        say("the run is not finished: these are figures of its last checkpoint")
     path = out or run / metrics_name(result)
     write_result(path, result, queries)
-    console.print(f"written to {path}", highlight=False, soft_wrap=True)
+    say(f"written to {path}")
 
 
 def show_result(result: dict[str, Any]) -> None:
@@ -119,20 +121,18 @@ def show_result(result: dict[str, Any]) -> None:
     for name, words in SHOWN.items():
         if f"{name}@{ks[0]}" not in metrics:
             continue
-        shown.add_row(words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
+        add_row(shown, words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
     if undefined := metrics[most]["undefined"]:
-        line = f"left out: {undefined:,} {whose} for whom {most} is undefined"
-        console.print(line, highlight=False)
+        say(f"left out: {undefined:,} {whose} for whom {most} is undefined")
     if unmet := metrics.get("unmet", {}).get("mean"):
-        line = f"{unmet:.1%} of lists cannot give groups what is asked for, and come nearest"
-        console.print(line, highlight=False)
+        say(f"{unmet:.1%} of lists cannot give groups what is asked for, and come nearest")
     if result["needs_labels_when_serving"]:
-        console.print(f"{result['method']} needs group labels when serving", highlight=False)
+        say(f"{result['method']} needs group labels when serving")
     _show_other(result.get("other_protocol") or {})
     for warning in result.get("warnings", []):
-        console.print(f"warning: {warning}", highlight=False, soft_wrap=True, markup=False)
+        say(f"warning: {warning}")
 
 
 def _show_other(told: dict[str, Any]) -> None:
@@ -145,8 +145,7 @@ def _show_other(told: dict[str, Any]) -> None:
     means = {said: metrics[f"{name}@{k}"] for name, said in words.items()}
     shown = [f"{said} {mean:.3g}" for said, mean in means.items() if mean is not None]
     some = f" of {users['measured']:,} drawn users" if users["measured"] < users["of"] else ""
-    line = f"{told['protocol']} lists{some}, K = {k}: {', '.join(shown)}; see {told['file']}"
-    console.print(line, highlight=False, soft_wrap=True)
+    say(f"{told['protocol']} lists{some}, K = {k}: {', '.join(shown)}; see {told['file']}")
 
 
 def _cell(cell: dict[str, Any]) -> str:

@@ -1,0 +1,29 @@
+"""Text from outside, made harmless for the place where it is shown."""
+
+import re
+
+from rich.text import Text
+
+# What steers a terminal, breaks a line, or turns the direction of the text around it.
+STEERING = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+
+
+def printable(text: str) -> str:
+    r"""Return text on one line, with control characters written out.
+
+    Example:
+        >>> printable("a\x1b[31m\nb")
+        'a\\x1b[31m\\x0ab'
+    """
+    return STEERING.sub(lambda found: _written_out(ord(found[0])), text)
+
+
+def plain(text: str, *, style: str = "") -> Text:
+    """Return the same for a table of rich, which takes nothing of it for markup."""
+    return Text(printable(text), style=style)
+
+
+def _written_out(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
