@@ -1,19 +1,32 @@
 """The errors that a user is meant to see, and the exit code that each of them ends with."""
 
 from enum import IntEnum
+from typing import Self
 
 
 class Exit(IntEnum):
-    """Exit codes of every command."""
+    """Exit codes of every command, each with its meaning."""
 
-    DONE = 0  # done, and every goal or rule is met
-    MISSED = 1  # a rule fired or a goal was missed; results are written
-    WRONG = 2  # the input is wrong, or a file cannot be read or written
-    DIVERGED = 3  # training diverged; the last good checkpoint is kept
-    DEFECT = 70  # an internal error: a defect of fairtopk
-    HUNG_UP = 129  # stopped by SIGHUP, saved
-    INTERRUPTED = 130  # stopped by Ctrl-C, saved
-    TERMINATED = 143  # stopped by SIGTERM, saved
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Self:
+        """Return a number that knows what it means."""
+        made = int.__new__(cls, code)
+        made._value_ = code
+        made.meaning = meaning
+        return made
+
+    DONE = 0, "done, and every goal or rule is met"
+    MISSED = (
+        1,
+        "a rule fired, a goal was missed or a run of a sweep failed; results are written",
+    )
+    WRONG = 2, "the input is wrong, or a file cannot be read or written"
+    DIVERGED = 3, "training diverged; the last good checkpoint is kept"
+    DEFECT = 70, "an internal error: a defect of fairtopk"
+    HUNG_UP = 129, "stopped by SIGHUP; what is done is saved"
+    INTERRUPTED = 130, "stopped by Ctrl-C; what is done is saved"
+    TERMINATED = 143, "stopped by SIGTERM; what is done is saved"
 
 
 class InputError(ValueError):

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import typer
 
 from fairtopk.errors import Exit, InputError, TrainingError
 from fairtopk.experiments import console
+from fairtopk.experiments.cli import main
 from fairtopk.experiments.console import add_row, run, say, table
 
 HOSTILE = "[/x] [bold]b[/] :smile:\x1b[31m\n\u202e\udcff"
@@ -110,6 +112,20 @@ def test_each_error_ends_with_a_code_of_its_own(
     else:
         assert len(lines) == 1
         assert lines[0].startswith(f"fairtopk: {said}")
+
+
+def test_help_and_the_page_list_every_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fairtopk", "--help"])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr().out.partition("Exit codes:\n")[2].strip()
+    listed = {f"{code.value} {code.meaning}" for code in Exit}
+    assert {" ".join(line.split()) for line in told.splitlines()} == listed
+    page = (Path(__file__).parents[2] / "docs" / "exit-codes.md").read_text()
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.M)
+    assert {f"{code} {meaning}" for code, meaning in rows} == listed
 
 
 def test_what_standard_output_cannot_encode_is_written_out(

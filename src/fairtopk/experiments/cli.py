@@ -7,6 +7,7 @@ import typer
 from typer import Option
 
 import fairtopk
+from fairtopk.errors import Exit
 from fairtopk.experiments.audit_commands import audit
 from fairtopk.experiments.console import console, run, say
 from fairtopk.experiments.data_commands import data_app
@@ -17,6 +18,9 @@ from fairtopk.experiments.reproduce_commands import reproduce
 from fairtopk.experiments.rerank_commands import rerank
 from fairtopk.experiments.sweep_commands import sweep
 from fairtopk.experiments.train_commands import evaluate, train
+
+# The mark keeps its lines apart where help is folded.
+CODES = "\b\nExit codes:\n" + "\n".join(f"  {code:<5}{code.meaning}" for code in Exit)
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
@@ -31,7 +35,7 @@ app.command()(export)
 app.command()(reproduce)
 
 
-@app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True, epilog=CODES)
 def fairtopk_command(
     context: typer.Context,
     version: Annotated[bool, Option("--version", help="print the version and end")] = False,
