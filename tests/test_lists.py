@@ -188,7 +188,7 @@ def test_a_split_is_saved_and_loaded_for_the_same_ratings_only(
     with pytest.raises(ft.InputError, match="was made for other data than table; split"):
         ft.load_split(path, other)
     path.write_bytes(b"nonsense")
-    with pytest.raises(ft.InputError, match="is not a saved split"):
+    with pytest.raises(ft.InputError, match="is not a readable Parquet file"):
         ft.load_split(path, data)
     assert [file.name for file in path.parent.iterdir()] == ["split.parquet"]
 

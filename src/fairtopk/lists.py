@@ -8,6 +8,7 @@
   counts as irrelevant would make a good ranking look bad.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,9 +19,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.arguments import checked_whole
-from fairtopk.data.columns import first_line
 from fairtopk.data.files import replacing
 from fairtopk.data.interactions import Interactions
+from fairtopk.data.parquet import read_parquet, read_parquet_metadata
 from fairtopk.errors import InputError
 from fairtopk.kernels.sampling import evaluation_lists
 from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
@@ -208,14 +209,16 @@ def save_split(lists: Lists, path: str | Path) -> None:
 def load_split(path: str | Path, data: Interactions) -> Lists:
     """Return a saved split of the same data, refusing one that was made for other data."""
     path = Path(path)
-    try:
-        about = pl.read_parquet_metadata(path)
-        names = pl.read_parquet(path, columns=["part"])["part"]
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = first_line(error)
-        raise InputError(f"{path} is not a saved split ({reason}); make it again") from error
-    if about.get("ratings") != data.ratings_checksum:
+    about = read_parquet_metadata(path)
+    if "ratings" not in about:
+        raise InputError(f"{path} is not a saved split; give what save_split wrote")
+    if about["ratings"] != data.ratings_checksum:
         raise InputError(f"{path} was made for other data than {data.name}; split that anew")
+    names = read_parquet(path, ["part"], whole=False)["part"]
+    fits = names.dtype == pl.String and len(names) == data.n_ratings
+    noted = re.fullmatch("[0-9]{1,10}", about.get("short", "")) and "rule" in about
+    if not (fits and noted and names.is_in(PARTS).all()):
+        raise InputError(f"{path} is a damaged split; make it again")
     part = names.replace_strict(PARTS, range(3), return_dtype=pl.Int8).to_numpy()
     return Lists(data, part, about["rule"], int(about["short"]))
 

@@ -182,7 +182,7 @@ def test_users_are_named_in_a_file_of_any_kind_and_unknown_ones_are_marked(
         (["{run}", "--out", "{tmp}/bad.txt/r.csv"], "cannot be written: {tmp}/bad.txt is a"),
         (["{run}"], "Missing option '--out'"),
         (["{run}", "--users", "{tmp}/none.csv"], "none.csv does not exist"),
-        (["{run}", "--users", "{tmp}/none.txt"], "none.txt cannot be read: no such file"),
+        (["{run}", "--users", "{tmp}/none.txt"], "none.txt does not exist; check the path"),
         (["{run}", "--users", "{tmp}/folder.csv"], "folder.csv is a folder; give the file"),
         (["{run}", "--users", "{tmp}/users.json"], "users.json must end in .csv, .parquet or"),
         (

@@ -25,9 +25,10 @@ from fairtopk.auditing.records import (
 )
 from fairtopk.auditing.requests import Request, labelled, shuffles_for
 from fairtopk.auditing.rules import applied, check_rules, parsed_rule
-from fairtopk.auditing.sources import Columns, Source, sha256_of
+from fairtopk.auditing.sources import Columns, OneSource, Source, name_of
 from fairtopk.auditing.tables import terminal_tables
 from fairtopk.data.files import write_text
+from fairtopk.data.paths import sha256_of
 
 AUDIT = "audit.json"
 LARGEST_SEED = 2**31
@@ -82,7 +83,7 @@ def audit(
     score: str | None = None,
     rank: str | None = None,
     relevance: str | None = None,
-    items: Source | None = None,
+    items: OneSource | None = None,
     items_item: str | None = None,
     local_items: bool = False,
     intersections: bool = False,
@@ -99,8 +100,9 @@ def audit(
     label that is missing is *unknown*: its row takes a place, and is in no group.
 
     Args:
-        rankings: CSV or Parquet file, or a frame, with a row per query and item: all
-            candidates of each list, not only its top.
+        rankings: CSV or Parquet file, several of them, a folder of Parquet files, or a frame,
+            with a row per query and item: all candidates of each list, not only its top. A path
+            is literal, never a pattern.
         query: Column of the lists' ids.
         item: Column of the items' ids.
         groups: Columns of labels, each audited by itself; of `items` if that has the column,
@@ -170,10 +172,10 @@ def _record(
 ) -> dict[str, Any]:
     """Return all but the checks; both tables are read and checked before one is measured."""
     ks, seed = request.ks, request.seed
-    progress(f"reading {_name(rankings)}", 0, 0)
+    progress(f"reading {name_of(rankings)}", 0, 0)
     now = labelled(rankings, request)
     if baseline is not None:
-        progress(f"reading {_name(baseline)}", 0, 0)
+        progress(f"reading {name_of(baseline)}", 0, 0)
         before = labelled(baseline, request, like=now)
         pairing = paired(before, now)
     shuffles = shuffles_for(now.rankings)
@@ -217,14 +219,10 @@ def _audited(found: Findings, request: Request, min_group: int) -> dict[str, Any
     return {**record, "notes": general_notes(record, short=short)}
 
 
-def _items_record(items: Source | None) -> dict[str, Any] | None:
+def _items_record(items: OneSource | None) -> dict[str, Any] | None:
     if not isinstance(items, str | Path):
         return None
     return {"name": Path(items).name, "sha256": sha256_of(Path(items))}
-
-
-def _name(source: Source) -> str:
-    return Path(source).name if isinstance(source, str | Path) else "the table"
 
 
 def _silent(what: str, done: int, total: int) -> None:

@@ -65,7 +65,7 @@ class Rankings:
 
 def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
     """Return the lists of a table, refusing values missing and an item twice in a list."""
-    frame, origin, _ = table
+    frame, origin = table.frame, table.origin
     query, query_ids = number_ids(frame[columns.query], origin)
     item, item_ids = number_ids(frame[columns.item], origin)
     score, relevance = _scores(table, columns), None

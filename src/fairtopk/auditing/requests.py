@@ -18,7 +18,7 @@ from fairtopk.auditing.measures import gaps_of
 from fairtopk.auditing.pairing import Labelled
 from fairtopk.auditing.rankings import Rankings, rankings_of
 from fairtopk.auditing.rules import Offer
-from fairtopk.auditing.sources import Columns, Source, read_items, read_source
+from fairtopk.auditing.sources import Columns, OneSource, Source, read_items, read_source
 from fairtopk.data.columns import require_column
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
@@ -35,7 +35,7 @@ class Request(NamedTuple):
 
     columns: Columns
     groups: list[str]
-    items: Source | None
+    items: OneSource | None
     items_item: str
     local_items: bool
     intersections: bool

@@ -4,12 +4,17 @@ A zip is read in place: nothing is ever unpacked to disk.
 """
 
 import gzip
+import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
+from fairtopk.data.bounds import LEAST_BOMB, MOST_FILES, MOST_UNPACKED
+from fairtopk.data.paths import check_input, open_file, refuse_large
 from fairtopk.errors import InputError
 
 HEAD_BYTES = 65_536
@@ -23,6 +28,9 @@ DAMAGE = (
     OSError,
     RuntimeError,
     NotImplementedError,
+    lzma.LZMAError,
+    struct.error,
+    ValueError,
 )
 
 
@@ -35,20 +43,19 @@ class Archive:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        if not self.path.exists():
-            raise InputError(f"{self.path} does not exist; check the path")
+        check_input(self.path)
         self._zip: zipfile.ZipFile | None = None
         self._sizes: dict[str, int]
         if self.path.is_dir():
-            files = (file for file in sorted(self.path.rglob("*")) if file.is_file())
             self._sizes = {
                 str(file.relative_to(self.path).as_posix()): file.stat().st_size
-                for file in files
+                for file in files_below(self.path)
             }
         elif zipfile.is_zipfile(self.path):
             self._zip = self._opened()
-            _refuse_climbing(self._zip.namelist(), self.path)
             entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
+            _refuse_many(len(entries), self.path)
+            _refuse_climbing(self._zip.namelist(), self.path)
             self._sizes = {e.filename: e.file_size for e in entries if not e.is_dir()}
         elif self.path.suffix == ".zip":
             raise InputError(f"{self.path} is not a complete zip file; download it again")
@@ -62,7 +69,10 @@ class Archive:
         return list(self._sizes)
 
     def read(self, name: str) -> bytes:
-        """Return the bytes of one file, refusing an empty or damaged one."""
+        """Return the bytes of one file, refusing an empty, vast or damaged one."""
+        if self._sizes[name] == 0:  # some files of the system have no size and no end
+            raise InputError(f"{self.where(name)} is empty")
+        refuse_large(self._sizes[name], self.where(name))
         data = self._read(name).removeprefix(BYTE_ORDER_MARK)
         if not data.strip():
             raise InputError(f"{self.where(name)} is empty")
@@ -70,7 +80,13 @@ class Archive:
 
     def head(self, name: str) -> bytes:
         """Return the first bytes of one file, enough for some lines."""
-        return self._read(name, HEAD_BYTES)
+        return self._read(name, HEAD_BYTES) if self._sizes[name] else b""
+
+    def unpacked(self, name: str) -> Path | None:
+        """Return where one file lies on the disk as it is; None if it is packed."""
+        if self._zip is not None or name.endswith(".gz"):
+            return None
+        return self.path / name if self.path.is_dir() else self.path
 
     def where(self, name: str) -> str:
         """Return how an error should call the file `name`."""
@@ -105,18 +121,34 @@ class Archive:
     def _read(self, name: str, limit: int = -1) -> bytes:
         try:
             if self._zip is not None:
-                with self._zip.open(name) as file:
+                return self._read_member(self._zip, name, limit)
+            with open_file(self.path / name if self.path.is_dir() else self.path) as file:
+                if not name.endswith(".gz"):
                     return file.read(limit)
-            file_path = self.path / name if self.path.is_dir() else self.path
-            if file_path.suffix == ".gz":
-                with gzip.open(file_path) as file:
-                    return file.read(limit)
-            with file_path.open("rb") as file:
-                return file.read(limit)
+                most = _most_unpacked(self._sizes[name])
+                data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
+            if len(data) > most:
+                raise self._bomb(name)
+            return data
+        except InputError:
+            raise
         except DAMAGE as error:
             raise InputError(
                 f"{self.where(name)} cannot be read ({error}); download it again"
             ) from error
+
+    def _read_member(self, opened: zipfile.ZipFile, name: str, limit: int) -> bytes:
+        member = opened.getinfo(name)
+        if member.file_size > _most_unpacked(member.compress_size):
+            raise self._bomb(name)
+        with opened.open(member) as file:
+            return file.read(limit)
+
+    def _bomb(self, name: str) -> InputError:
+        return InputError(
+            f"{self.where(name)} unpacks to more than {MOST_UNPACKED} times its size, as no "
+            f"data does; do not trust it"
+        )
 
     def _opened(self) -> zipfile.ZipFile:
         try:
@@ -125,6 +157,22 @@ class Archive:
             raise InputError(
                 f"{self.path} is a damaged zip ({error}); download it again"
             ) from error
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Return the regular files of a folder and of the folders in it, sorted."""
+    found = list(islice(folder.rglob("*"), MOST_FILES + 1))
+    _refuse_many(len(found), folder)
+    return sorted(path for path in found if path.is_file())
+
+
+def _refuse_many(count: int, path: Path) -> None:
+    if count > MOST_FILES:
+        raise InputError(f"{path} holds more than {MOST_FILES:,} files, the most that are read")
+
+
+def _most_unpacked(packed: int) -> int:
+    return max(LEAST_BOMB, MOST_UNPACKED * packed)
 
 
 def _refuse_climbing(names: list[str], path: Path) -> None:

@@ -5,6 +5,7 @@
 - 20M, 25M, 32M, latest: ``ratings.csv`` and ``movies.csv``
 """
 
+import re
 from pathlib import Path
 
 import polars as pl
@@ -44,7 +45,8 @@ GENRES_100K = (
 NO_GENRE = ("unknown", "(no genres listed)")
 
 # "(1994)", or the first year of a series: "(2009-2012)", "(2006–2007)", "(2009– )".
-YEAR_IN_TITLE = ".*\\((\\d{4})(?:[-\u2013]\\s*\\d{0,4}\\s*)?\\)"
+YEAR_IN_TITLE = ".*\\(([0-9]{4})(?:[-\u2013]\\s*[0-9]{0,4}\\s*)?\\)"
+ID = re.compile("[0-9]{1,9}")  # what 32 bits surely hold
 
 LINE_100K = r"\d+\t\d+\t\d\t\d+"
 FILM_100K = r"\d+(\|[^|]*){4}(\|[01]){19}"
@@ -71,7 +73,7 @@ def _read_100k(archive: Archive) -> Tables:
     rows = []
     for index, line in enumerate(_lines(archive.read(films))):
         fields = line.split("|")
-        if len(fields) != 24 or not fields[0].isdigit():
+        if len(fields) != 24 or not ID.fullmatch(fields[0]):
             raise InputError(
                 f"{films_origin.row(index)}: expected 24 fields, got {line[:60]!r}"
             )
@@ -91,7 +93,7 @@ def _read_dat(archive: Archive) -> Tables:
     rows = []
     for index, line in enumerate(_lines(archive.read(films))):
         fields = line.split("::")
-        if len(fields) != 3 or not fields[0].isdigit():
+        if len(fields) != 3 or not ID.fullmatch(fields[0]):
             raise InputError(
                 f"{films_origin.row(index)}: expected 'id::title::genres', got {line[:60]!r}"
             )
@@ -107,8 +109,7 @@ def _read_csv(archive: Archive) -> Tables:
     films = archive.find(FILM_CSV, usual=["movies.csv"], what="MovieLens films (movies.csv)")
     origin, films_origin = Origin(archive.where(ratings), 2), Origin(archive.where(films), 2)
     # An unpacked file is read from disk as it is: half the memory of a copy.
-    unpacked = archive.path / ratings
-    source = unpacked if unpacked.is_file() else archive.read(ratings)
+    source = archive.unpacked(ratings) or archive.read(ratings)
     table = read_delimited(source, RATINGS_CSV, separator=",", header=True, origin=origin)
     schema: Schema = {"movieId": pl.Int32, "title": pl.String, "genres": pl.String}
     listed = read_delimited(
@@ -135,7 +136,7 @@ def _films(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
         pl.col("title").str.extract(YEAR_IN_TITLE).alias("in_title"),
         pl.col("genres").fill_null("").replace(["", *NO_GENRE], [None] * 3),
     )
-    released = pl.col("released").str.extract(r"(\d{4})")
+    released = pl.col("released").str.extract("([0-9]{4})")
     year = pl.coalesce("in_title", released).cast(pl.Int32)
     return films.with_columns(year=year, item_id=pl.col("item_id").cast(pl.Int32)).select(
         list(ITEMS)

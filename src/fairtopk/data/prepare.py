@@ -6,14 +6,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fairtopk.data.archive import files_below
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.data.load import grouped, is_published, read_features, read_tables
+from fairtopk.data.paths import sha256_of
 from fairtopk.data.prepared import (
     features_frames,
     ratings_frames,
     refuse_used,
-    sha256_of,
     write_prepared,
 )
 from fairtopk.errors import InputError
@@ -76,8 +77,8 @@ def _checksum(source: Path) -> str:
     """Return the SHA-256 of a file, or of the list of a folder's files and their checksums."""
     if source.is_file():
         return sha256_of(source)
-    files = sorted(file for file in source.rglob("*") if file.is_file())
     lines = "".join(
-        f"{sha256_of(file)}  {file.relative_to(source).as_posix()}\n" for file in files
+        f"{sha256_of(file)}  {file.relative_to(source).as_posix()}\n"
+        for file in files_below(source)
     )
     return hashlib.sha256(lines.encode()).hexdigest()

@@ -3,19 +3,22 @@
 The card names the data by name and checksum, never by path, so that the folder can be moved.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import polars as pl
+from pydantic import BaseModel, Field, ValidationError
 
+from fairtopk.data.feature_rows import RESERVED
 from fairtopk.data.features import Features
 from fairtopk.data.files import replacing
 from fairtopk.data.groups import GroupRule, Groups
-from fairtopk.data.interactions import Columns
+from fairtopk.data.interactions import RATING_RANGE, Columns
 from fairtopk.data.origin import Origin
+from fairtopk.data.parquet import read_parquet
+from fairtopk.data.paths import read_small, sha256_of
 from fairtopk.data.tables import Tables
 from fairtopk.errors import InputError
 
@@ -25,6 +28,26 @@ CARD, RATINGS, ITEMS, FEATURES = (
     "items.parquet",
     "features.parquet",
 )
+Rating = Annotated[float, Field(ge=RATING_RANGE[0], le=RATING_RANGE[1])]
+
+
+class CardColumns(BaseModel, extra="forbid", strict=True):
+    """Which columns of the ratings hold what."""
+
+    user: str
+    item: str
+    rating: str | None = None
+    time: str | None = None
+
+
+class Card(BaseModel, strict=True):
+    """What reading a prepared folder needs of its card; the rest is for people."""
+
+    name: str
+    files: dict[Literal["ratings.parquet", "items.parquet", "features.parquet"], str]
+    columns: CardColumns | None = None
+    rating_range: Annotated[list[Rating], Field(min_length=2, max_length=2)] | None = None
+    features: list[str] | None = None
 
 
 def is_prepared(path: Path) -> bool:
@@ -56,18 +79,20 @@ def refuse_used(out: Path) -> None:
         raise InputError(f"{out} exists and is not empty; choose another folder")
 
 
-def read_card(folder: Path, name: str) -> dict[str, Any]:
+def read_card(folder: Path, name: str) -> Card:
     """Return the card of a prepared folder, refusing one of other data or of damaged files."""
     try:
-        card: dict[str, Any] = json.loads((folder / CARD).read_text(encoding="utf-8"))
-        card_name, files = card["name"], card["files"].items()
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        card = Card.model_validate_json(read_small(folder / CARD))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        place = ".".join(map(str, fault["loc"]))
+        what = f"{place}: {fault['msg']}" if place else fault["msg"]
         raise InputError(
-            f"{folder / CARD} is damaged ({error}); prepare the data again"
+            f"{folder / CARD} is damaged ({what}); prepare the data again"
         ) from error
-    if card_name != name:
-        raise InputError(f"{folder} holds {card_name}, not {name}; give that name instead")
-    for file, checksum in files:
+    if card.name != name:
+        raise InputError(f"{folder} holds {card.name}, not {name}; give that name instead")
+    for file, checksum in card.files.items():
         if not (folder / file).is_file() or sha256_of(folder / file) != checksum:
             raise InputError(
                 f"{folder / file} is missing or not what was prepared; prepare the data again"
@@ -78,18 +103,23 @@ def read_card(folder: Path, name: str) -> dict[str, Any]:
 def read_prepared(path: Path, *, name: str) -> Tables:
     """Return the ratings and the catalogue of a prepared folder."""
     card = read_card(path, name)
-    if RATINGS not in card["files"]:
+    if RATINGS not in card.files:
         raise InputError(f"{path} holds features, not ratings")
-    ratings = pl.read_parquet(path / RATINGS)
-    apart = ITEMS in card["files"]
-    return Tables(
-        ratings=ratings,
-        items=pl.read_parquet(path / ITEMS) if apart else ratings,
-        ratings_origin=Origin(f"{name}/{RATINGS}"),
-        items_origin=Origin(f"{name}/{ITEMS if apart else RATINGS}"),
-        columns=Columns(**card["columns"]),
-        rating_range=tuple(card["rating_range"]),
-    )
+    if card.columns is None or card.rating_range is None:
+        raise InputError(
+            f"{path / CARD} is damaged (columns or rating_range is missing); prepare the data "
+            f"again"
+        )
+    columns = Columns(**card.columns.model_dump())
+    low, high = card.rating_range
+    apart = ITEMS in card.files
+    origin = Origin(f"{name}/{RATINGS}")
+    items_origin = Origin(f"{name}/{ITEMS}") if apart else origin
+    ratings = read_parquet(path / RATINGS, columns.names(), origin=origin)
+    items = ratings
+    if apart:
+        items = read_parquet(path / ITEMS, [columns.item], origin=items_origin)
+    return Tables(ratings, items, origin, items_origin, columns, (low, high))
 
 
 def read_prepared_features(
@@ -97,15 +127,18 @@ def read_prepared_features(
 ) -> Features:
     """Return the features of a prepared folder."""
     card = read_card(path, name)
-    if FEATURES not in card["files"]:
+    if FEATURES not in card.files:
         raise InputError(f"{path} holds ratings, not features")
-    frame = pl.read_parquet(path / FEATURES)
+    if card.features is None:
+        raise InputError(f"{path / CARD} is damaged (features is missing); prepare it again")
+    origin = Origin(f"{name}/{FEATURES}")
+    frame = read_parquet(path / FEATURES, [*RESERVED, *card.features], origin=origin)
     labels = "group" if groups is None and frame["group"].count() > 0 else None
     return Features.from_frame(
         frame,
         query="query",
         relevance="relevance",
-        features=card["features"],
+        features=card.features,
         item="item",
         group=labels,
         groups=groups,
@@ -125,9 +158,3 @@ def ratings_frames(tables: Tables) -> tuple[dict[str, pl.DataFrame], dict[str, A
 def features_frames(features: Features) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
     """Return what a prepared folder of features holds: its frame, and its part of the card."""
     return {FEATURES: features.to_frame()}, {"features": list(features.feature_names)}
-
-
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

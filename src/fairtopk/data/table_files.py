@@ -8,14 +8,16 @@ import numpy as np
 import polars as pl
 
 from fairtopk.data.archive import Archive
-from fairtopk.data.columns import first_line, require_column
+from fairtopk.data.columns import require_column
 from fairtopk.data.feature_rows import FeatureColumns, feature_rows
 from fairtopk.data.features import Features, features_from
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import Columns
 from fairtopk.data.origin import Origin
+from fairtopk.data.parquet import read_parquet
+from fairtopk.data.paths import check_file
 from fairtopk.data.tables import Tables
-from fairtopk.data.text import header_of, read_delimited
+from fairtopk.data.text import check_separator, header_of, read_delimited
 from fairtopk.errors import InputError
 from fairtopk.kernels.fields import has_padded_number
 
@@ -85,10 +87,9 @@ def read_table(
     """
     path = Path(path)
     _refuse_other_files(path)
-    if len(separator) != 1:
-        raise InputError(f"separator must be one character, got {separator!r}")
+    check_separator(separator)
     if path.suffix.lower() in PARQUET:
-        return _read_parquet(path, [*ids, *numbers])
+        return read_parquet(path, [*ids, *numbers]), Origin(path.name)
     origin = Origin(path.name, first_line=2)
     source = Archive(path).read(path.name) if path.suffix == ".gz" else path
     header = header_of(source, separator, origin)
@@ -108,7 +109,9 @@ def _read_csv(
     schema: dict[str, type[pl.DataType] | None] = dict.fromkeys(header)
     schema.update(dict.fromkeys(numbers, pl.Float64))
     text = (
-        np.memmap(source, np.uint8) if isinstance(source, Path) else np.frombuffer(source, "u1")
+        np.memmap(source, np.uint8, mode="r")
+        if isinstance(source, Path)
+        else np.frombuffer(source, "u1")
     )
     if not has_padded_number(text, ord(separator)):
         # Ids that are numbers are read as such, several times faster than as text.
@@ -125,27 +128,11 @@ def _read_csv(
 
 
 def _refuse_other_files(path: Path) -> None:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; give the file")
-    if not path.exists():
-        raise InputError(f"{path} does not exist; check the path")
+    check_file(path)
     if path.stat().st_size == 0:
         raise InputError(f"{path.name} is empty")
     if zipfile.is_zipfile(path):
         raise InputError(f"{path.name} is a zip; unpack it and give the table in it")
-
-
-def _read_parquet(path: Path, names: list[str]) -> tuple[pl.DataFrame, Origin]:
-    origin = Origin(path.name)
-    try:
-        frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(
-            f"{path.name} is not a readable Parquet file ({first_line(error)})"
-        ) from error
-    for name in names:
-        require_column(name, frame.columns, origin)
-    return frame, origin
 
 
 def _numbers_where_exact(ids: pl.Series) -> pl.Series:

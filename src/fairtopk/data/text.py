@@ -6,19 +6,25 @@ by line, to find out what is wrong and where.
 
 import csv
 import io
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
 
 import polars as pl
 
+from fairtopk.data.bounds import MOST_COLUMNS, MOST_LINE_BYTES
 from fairtopk.data.columns import first_line
 from fairtopk.data.origin import Origin
+from fairtopk.data.paths import open_file, refuse_large
 from fairtopk.errors import InputError
 
 # Type of each column; None finds out from all of its values.
 Schema = Mapping[str, type[pl.DataType] | None]
 
+FORBIDDEN = '\0\r\n"'  # as separators
 SAMPLE = 100  # values that tell whether a whole column is worth converting
 ISO_TIMES = (
     "%Y-%m-%d",
@@ -34,22 +40,26 @@ def read_delimited(
     """Return the columns of `schema`, by name if there is a header, else in their order.
 
     Raises:
-        InputError: The text is not UTF-8, or a line has other fields than declared.
+        InputError: The text is not UTF-8, holds NUL or a line past the bound, or a line has
+            other fields than declared.
     """
+    refuse_odd_bytes(source, origin)
     names = list(schema)
     # Polars would guess a type from the first rows and fail on the rest.
     declared = {name: dtype or pl.String for name, dtype in schema.items()}
     try:
-        frame = pl.read_csv(
-            source,
-            separator=separator,
-            has_header=header,
-            columns=names if header else None,
-            new_columns=None if header else names,
-            schema_overrides=declared,
-            null_values=[""],
-            infer_schema=False,
-        )
+        with _opened(source) as file:
+            frame = pl.read_csv(
+                file,
+                separator=separator,
+                has_header=header,
+                columns=names if header else None,
+                new_columns=None if header else names,
+                schema_overrides=declared,
+                null_values=[""],
+                infer_schema=False,
+                glob=False,
+            )
     except pl.exceptions.PolarsError as error:
         _explain(source, schema, separator=separator, header=header, origin=origin)
         raise InputError(
@@ -84,41 +94,103 @@ def _as_time(values: pl.Series, dtype: type[pl.DataType], form: str) -> pl.Serie
 
 
 def header_of(source: bytes | Path, separator: str, origin: Origin) -> list[str]:
-    """Return the column names in the first line of a text."""
-    if isinstance(source, Path):
-        with source.open("rb") as file:
-            first = file.readline()
-    else:
-        first = source.split(b"\n", 1)[0]
+    """Return the column names in the first line of a text, each of them once."""
+    with _opened(source) as file:
+        first = file.readline(MOST_LINE_BYTES + 1)
+    if len(first) > MOST_LINE_BYTES:
+        raise _too_long(1, origin)
     if not first.strip():
         raise InputError(f"{origin.name} is empty")
     line = _decode(first, 1, origin).removeprefix("\ufeff")
-    return next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+    with _csv_errors(origin):
+        names = next(csv.reader([line.rstrip("\r\n")], delimiter=separator))
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{origin.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read"
+        )
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(
+            f"{origin.name} has {names.count(twice[0])} columns called {twice[0]!r}; rename or "
+            f"remove all but one"
+        )
+    return names
+
+
+def check_separator(separator: str) -> str:
+    """Return what separates fields, refusing what cannot."""
+    if len(separator) != 1 or not separator.isascii() or separator in FORBIDDEN:
+        raise InputError(
+            f"separator must be one ASCII character other than a quote, a line break and NUL, "
+            f"got {separator!r}"
+        )
+    return separator
+
+
+def refuse_odd_bytes(source: bytes | Path, origin: Origin) -> None:
+    """Refuse a text that no memory holds, with NUL in it, or with a line past the bound."""
+    if isinstance(source, Path):
+        refuse_large(source.stat().st_size, origin.name)
+    line, length = 1, 0  # that a chunk begins in, and how much of it came before
+    with _opened(source) as file:
+        while chunk := file.read(MOST_LINE_BYTES):
+            nul, end = chunk.find(b"\0"), chunk.find(b"\n")
+            if nul >= 0:
+                line += chunk.count(b"\n", 0, nul)
+                raise InputError(
+                    f"{origin.name}, line {line} holds a NUL byte; save the file as UTF-8 text"
+                )
+            # No line within a chunk is too long, since a chunk is as long as a line may be.
+            length += len(chunk) if end < 0 else end
+            if length > MOST_LINE_BYTES:
+                raise _too_long(line, origin)
+            if end >= 0:
+                line += chunk.count(b"\n")
+                length = len(chunk) - 1 - chunk.rfind(b"\n")
+
+
+def _opened(source: bytes | Path) -> BufferedReader | io.BytesIO:
+    return open_file(source) if isinstance(source, Path) else io.BytesIO(source)
+
+
+def _too_long(line: int, origin: Origin) -> InputError:
+    return InputError(
+        f"{origin.name}, line {line} is longer than {MOST_LINE_BYTES:,} bytes, the most that a "
+        f"line may have; is it a table?"
+    )
+
+
+@contextmanager
+def _csv_errors(origin: Origin) -> Iterator[None]:
+    """Refuse what Python's own reader of CSV cannot take, such as a field of 128 KiB."""
+    try:
+        yield
+    except csv.Error as error:
+        raise InputError(f"{origin.name} cannot be read as a table: {error}") from error
 
 
 def _explain(
     source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
 ) -> None:
     """Raise for the first line that does not fit `schema`; return if every line does."""
-    data = source.read_bytes() if isinstance(source, Path) else source
-    lines = enumerate(io.BytesIO(data), start=1)
-    text = "".join(_decode(line, number, origin) for number, line in lines)
+    with _opened(source) as file:
+        text = "".join(_decode(line, n, origin) for n, line in enumerate(file, start=1))
     reader = csv.reader(
         io.StringIO(text.removeprefix("\ufeff"), newline=""), delimiter=separator
     )
-    names = next(reader) if header else list(schema)
-    for fields in reader:
-        place = f"{origin.name}, line {reader.line_num}"
-        if len(fields) != len(names):
-            raise InputError(
-                f"{place}: expected {len(names)} fields separated by {separator!r}, "
-                f"got {len(fields)} in {separator.join(fields)[:60]!r}"
-            )
-        for name, value in zip(names, fields, strict=True):
-            dtype = schema.get(name)
-            if dtype is not None and value and not _fits(value, dtype):
-                wanted = "a whole number" if dtype.is_integer() else "a number"
-                raise InputError(f"{place}: {name} must be {wanted}, got {value[:60]!r}")
+    with _csv_errors(origin):
+        names = next(reader) if header else list(schema)
+        for fields in reader:
+            place = f"{origin.name}, line {reader.line_num}"
+            if len(fields) != len(names):
+                raise InputError(
+                    f"{place}: expected {len(names)} fields separated by {separator!r}, "
+                    f"got {len(fields)} in {separator.join(fields)[:60]!r}"
+                )
+            for name, value in zip(names, fields, strict=True):
+                dtype = schema.get(name)
+                if dtype is not None and value and not _fits(value, dtype):
+                    wanted = "a whole number" if dtype.is_integer() else "a number"
+                    raise InputError(f"{place}: {name} must be {wanted}, got {value[:60]!r}")
 
 
 def _decode(raw: bytes, number: int, origin: Origin) -> str:

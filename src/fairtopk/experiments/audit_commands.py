@@ -28,11 +28,23 @@ SECONDS_BETWEEN_LINES = 10
 
 
 def audit(
-    file: Annotated[Path, Argument(help="CSV or Parquet: a row per query and item")],
     query: Annotated[str, Option(help="column of queries")],
     item: Annotated[str, Option(help="column of items")],
     groups: Annotated[str, Option(help="columns of labels, such as sex,region")],
     k: Annotated[str, Option(help="lengths of the top, such as 10,50")],
+    files: Annotated[
+        list[Path] | None,
+        Argument(
+            metavar="FILE...",
+            help="CSV or Parquet: a row per query and item; several, or a folder of Parquet "
+            "files, are read as one table",
+            show_default=False,
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        Option("--glob", help="instead of FILE: all files that match, as 'parts/*.parquet'"),
+    ] = None,
     score: Annotated[str | None, Option(help="column of scores, or else --rank")] = None,
     rank: Annotated[str | None, Option(help="column of ranks, 1 is best")] = None,
     relevance: Annotated[str | None, Option(help="column of grades, for NDCG")] = None,
@@ -63,22 +75,26 @@ def audit(
 ) -> None:
     """Measure rankings made elsewhere: who gets what in the top K, and is it chance.
 
-    FILE holds all candidates of each list, not only its top. The exit code is 1 if a rule of
-    --fail-if holds.
+    FILE holds all candidates of each list, not only its top; its name is taken literally. The
+    exit code is 1 if a rule of --fail-if holds.
 
     Example: fairtopk audit ranked.csv --query user --item film --score score --groups genre
     --k 10,50 --fail-if "impact_ratio@10 < 0.8" --out audits/first
     """
     from fairtopk.auditing.audit import AUDIT
     from fairtopk.auditing.audit import audit as audit_rankings
+    from fairtopk.auditing.sources import matching, name_of
     from fairtopk.data.files import write_text
     from fairtopk.reporting.audit_page import audit_page
 
+    if (pattern is None) == (not files):
+        raise InputError("give the files to audit, or a pattern of them with --glob; not both")
+    source = matching(pattern) if pattern is not None else files or []
     if out is not None:
         _check_folder(out, (AUDIT, PAGE))
     with _progress() as told:
         found = audit_rankings(
-            file,
+            source,
             query=query,
             item=item,
             score=score,
@@ -107,7 +123,7 @@ def audit(
     if found.unchecked:
         raise InputError(
             f"the rule {found.unchecked[0]!r} cannot be checked: its metric is undefined in "
-            f"{file.name}"
+            f"{name_of(source)}"
         )
 
 

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from fairtopk.arguments import checked_whole
 from fairtopk.data.files import replacing
 from fairtopk.data.origin import Origin
+from fairtopk.data.paths import check_file
 from fairtopk.data.table_files import PARQUET, read_table
+from fairtopk.data.text import refuse_odd_bytes
 from fairtopk.errors import InputError
 from fairtopk.experiments.opening import open_run
 from fairtopk.experiments.targets import check_target
@@ -97,15 +99,15 @@ def read_users(path: Path, *, column: str = "user") -> Users:
         return Users(table[column], origin)
     if kind not in LINES:
         raise InputError(f"{path} must end in .csv, .parquet or .txt (an id in each line)")
+    check_file(path)
+    origin = Origin(path.name)
+    refuse_odd_bytes(path, origin)
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from error
-    except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise InputError(f"{path} cannot be read: {what}") from error
     ids = [line.strip() for line in lines if line.strip()]
-    return Users(pl.Series(column, ids, dtype=pl.String), Origin(path.name))
+    return Users(pl.Series(column, ids, dtype=pl.String), origin)
 
 
 def write_frames(frames: Iterable[pl.DataFrame], path: Path, *, n_items: int) -> Written:

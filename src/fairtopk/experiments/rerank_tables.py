@@ -15,7 +15,7 @@ from fairtopk.auditing.measures import Findings, Progress, measure
 from fairtopk.auditing.pairing import Labelled
 from fairtopk.auditing.rankings import Rankings
 from fairtopk.auditing.requests import Request, labelled
-from fairtopk.auditing.sources import Columns, Source, Table, read_source
+from fairtopk.auditing.sources import Columns, Source, Table, name_of, read_source
 from fairtopk.data.columns import ratings_array
 from fairtopk.data.files import replacing
 from fairtopk.data.table_files import PARQUET
@@ -111,8 +111,7 @@ def rerank_table(
     request.check()
     if merit is not None and asked.method != "exposure-lp":
         raise InputError(f"{asked.method} takes no merit; it is for exposure-lp")
-    name = Path(source).name if isinstance(source, str | Path) else "the table"
-    progress(f"reading {name}", 0, 0)
+    progress(f"reading {name_of(source)}", 0, 0)
     given = labelled(source, request)
     rankings, attribute = given.rankings, given.attributes[-1]
     settings = asked.settings(attribute.names)
@@ -222,7 +221,8 @@ def _merit(
 
 def _as_written(table: Table, grades: str | None) -> pl.DataFrame:
     """Return the columns of a table; grades that are whole numbers in a text stay such."""
-    if grades is None or table.path is None or table.path.suffix.lower() in PARQUET:
+    texts = [path for path in table.paths if path.suffix.lower() not in PARQUET]
+    if grades is None or not texts:
         return table.frame
     whole = table.frame[grades].cast(pl.Int64)  # what is read of a text are floats
     same = bool((whole == table.frame[grades]).all())
