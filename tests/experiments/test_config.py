@@ -1,6 +1,10 @@
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import fairtopk as ft
 from fairtopk.data.known import KNOWN
@@ -220,15 +224,36 @@ def test_a_run_is_measured_at_the_k_it_was_trained_for() -> None:
 
 def test_the_page_of_the_config_has_every_key_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "config.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
-    told = sorted((row[0].strip("| `"), row[1].strip("`| ")) for row in rows)
+    told: dict[str, dict[str, Any]] = {}
+    for line in page.splitlines():
+        if line.startswith("## `["):
+            table = told.setdefault(line.strip("#` []"), {})
+        elif line.startswith("| `"):
+            key, default = (cell.strip("`| ") for cell in line.split(" | ")[:2])
+            unset = default == "\u2013"
+            table[key] = None if unset else tomllib.loads(f"value = {default}")["value"]
     plain = check_config({"method": {"name": "k-song"}, "evaluation": {"k": KS}}, "here")
-    lines = dump_config(plain).splitlines()[1:]  # the seed stands apart
-    kept = [tuple(line.split(" = ", 1)) for line in lines if " = " in line]
-    unset = [(line.split()[1], "\u2013") for line in lines if line.startswith("#")]
-    kept.remove(("name", '"k-song"'))
-    told.remove(("name", "\u2013"))
-    assert told == sorted(kept + unset)
+    values = plain.model_dump(mode="json", exclude={"seed"})
+    values["method"]["name"] = None
+    values["method"]["dpr"].pop("separator")
+    assert told.pop("goal") == {}
+    assert told == values
+
+
+ANY = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+VALUES = st.recursive(ANY | st.integers(-(2**63), 2**63 - 1) | st.booleans(), st.lists)
+
+
+@given(names=st.dictionaries(ANY, VALUES), column=ANY, value=ANY)
+@example(names={"a\nb": 'c "d" \\ \x00\x1b\x7f\r\n\u2028'}, column='"\n', value="\t\x1b[31m")
+def test_whatever_the_names_a_config_comes_back_from_its_own_text(
+    names: dict[str, Any], column: str, value: str
+) -> None:
+    groups = {"column": column, "contains": value, "separator": value}
+    data = {"source": "csv", "path": "a.csv", "groups": groups, "options": names}
+    method = {"name": "dpr-rsp", "dpr": {"separator": value}}
+    config = check_config({"data": data, "method": method}, "here")
+    assert check_config(tomllib.loads(dump_config(config)), "again") == config
 
 
 @pytest.mark.parametrize("condition", ["below", "at_least", "equals"])

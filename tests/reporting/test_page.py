@@ -192,8 +192,8 @@ def test_a_lone_fair_run_has_a_page(tmp_path: Path, write_run: WriteRun) -> None
 
 def test_where_the_data_is_stays_unsaid(sweep: Path) -> None:
     path = sweep / "1.0" / "seed-0" / "config.toml"
-    text = path.read_text().replace('source = "synthetic"', 'source = "movielens-1m"')
-    path.write_text(text.replace("# path is not set", 'path = "/home/someone/ml.zip"'))
+    elsewhere = 'source = "movielens-1m"\npath = "/home/someone/ml.zip"'
+    path.write_text(path.read_text().replace('source = "synthetic"', elsewhere))
     assert "someone" not in page_of(sweep)
 
 

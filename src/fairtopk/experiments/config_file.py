@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import ValidationError
 
 from fairtopk.errors import InputError
 from fairtopk.estimators.settings import RUN_PRESETS
-from fairtopk.experiments.config import Config
+from fairtopk.experiments.config import Config, Section
 from fairtopk.experiments.faults import first_fault
-from fairtopk.experiments.toml_text import dump_table
 
 # Two names of one weight: to set one is to replace the other.
 SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
@@ -49,13 +49,16 @@ def check_config(values: Mapping[str, Any], where: str) -> Config:
         raise InputError(f"{where}: {first_fault(error, values)}") from error
 
 
-def dump_config(config: Config) -> str:
-    """Return a config as TOML text, complete; what TOML cannot say, None, is a comment."""
+def dump_config(config: Config, **tables: Section) -> str:
+    """Return a config as TOML text, complete but for what is None, which TOML cannot say.
+
+    Args:
+        config: What is written.
+        tables: More tables of the file, by name.
+    """
     values = config.model_dump(mode="json")
-    lines = [f"seed = {values.pop('seed')}"]
-    for name, section in values.items():
-        lines += ["", *dump_table(name, section)]
-    return "\n".join(lines) + "\n"
+    values |= {name: table.model_dump(mode="json") for name, table in tables.items()}
+    return tomli_w.dumps(_without_none(values))
 
 
 def what_differs(kept: Config, asked: Config) -> str:
@@ -64,6 +67,14 @@ def what_differs(kept: Config, asked: Config) -> str:
     key = next(key for key in one | other if one.get(key) != other.get(key))
     was, now = (json.dumps(values.get(key)) for values in (one, other))
     return f"{key} was {was} and is now {now}"
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value is not None
+    }
 
 
 def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

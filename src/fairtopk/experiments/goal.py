@@ -20,7 +20,6 @@ from fairtopk.experiments.config import Config, Section
 from fairtopk.experiments.config_file import check_config, dump_config, read_config
 from fairtopk.experiments.faults import first_fault
 from fairtopk.experiments.goal_search import Bounds, Scale
-from fairtopk.experiments.toml_text import dump_table
 
 WEIGHTS = ("c", "c_relative")
 SHARES = (ROBUST, DISTILL)  # methods whose weight is a share, from 0 to 1
@@ -135,8 +134,7 @@ def load_asked(path: Path, changes: Sequence[str] = ()) -> Asked:
 def dump_asked(config: Config, goal: Goal) -> str:
     """Return a run with a goal as TOML text, complete."""
     method = config.method.model_copy(update=dict.fromkeys(WEIGHTS))
-    lines = ["", *dump_table("goal", goal.model_dump(mode="json"))]
-    return dump_config(config.model_copy(update={"method": method})) + "\n".join(lines) + "\n"
+    return dump_config(config.model_copy(update={"method": method}), goal=goal)
 
 
 def with_weight(config: Config, weight: float) -> Config:
