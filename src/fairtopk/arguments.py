@@ -28,6 +28,22 @@ def shown(value: object) -> str:
     return " ".join(text.split())[: 2 * LONGEST_SHOWN]
 
 
+def plain(value: Any) -> Any:
+    """Return a number of numpy or torch as Python's own, also in lists, others as they are.
+
+    So that a schema may be strict about types: it takes neither text nor a truth value for a
+    number.
+    """
+    if isinstance(value, list | tuple):
+        return tuple(plain(one) for one in value)
+    if isinstance(value, Mapping):
+        return {plain(name): plain(one) for name, one in value.items()}
+    try:
+        return value.item() if getattr(value, "ndim", None) == 0 else value
+    except (TypeError, ValueError, RuntimeError):  # such as of a tensor without values
+        return value
+
+
 def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST_WHOLE) -> int:
     """Return a whole number, refusing what is none and what is not from `least` to `most`."""
     try:

@@ -8,31 +8,37 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from fairtopk.arguments import checked_choice, checked_whole
-from fairtopk.errors import InputError
+from fairtopk.arguments import checked_choice, checked_whole, one_or_several_ks, plain, shown
+from fairtopk.errors import InputError, KindError
 from fairtopk.estimators.pairs import QUERY_BITS
 from fairtopk.estimators.settings import PRESETS, ObjectiveSettings
 from fairtopk.kernels.hashing import hash_texts
+from fairtopk.metrics.inputs import tensor_fault
 
 
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:
     """Return the settings of a preset, changed by those given to the loss of that name."""
     values = {**PRESETS[checked_choice("preset", preset, PRESETS)], **given}
+    values = {name: plain(value) for name, value in values.items()}
+    if "k" in given:
+        try:
+            ks = one_or_several_ks(given["k"])
+            values["k"] = ks if len(ks) > 1 else ks[0]
+        except InputError:
+            raise _wrong_k(loss, given["k"]) from None
     try:
-        return ObjectiveSettings.model_validate(values)
+        return ObjectiveSettings.model_validate(values, strict=True)
     except ValidationError as error:
         fault = error.errors()[0]
         message = fault["msg"].removeprefix("Value error, ")
         if not fault["loc"]:
             raise InputError(f"{loss}: {message}") from None
         name = fault["loc"][0]
-        if name == "k":
-            raise _wrong_k(loss, given["k"]) from None
         if fault["type"] == "extra_forbidden":
             known = ", ".join(ObjectiveSettings.model_fields)
-            raise InputError(f"{loss} has no setting {name!r}; it has {known}") from None
+            raise InputError(f"{loss} has no setting {shown(name)}; it has {known}") from None
         rule = message.removeprefix("Input ")
-        raise InputError(f"{loss}: {name} {rule}, got {fault['input']!r}") from None
+        raise InputError(f"{loss}: {name} {rule}, got {shown(fault['input'])}") from None
 
 
 def checked_size(name: str, value: int, *, least: int) -> int:
@@ -52,6 +58,8 @@ def checked_ids(name: str, values: Any, wanted: Tensor, *, shape: tuple[int, ...
         wanted: Which to read, in all columns or the first of them.
         shape: What the ids must have.
     """
+    if isinstance(values, Tensor) and (fault := tensor_fault(values)):
+        raise KindError(f"{name} must be whole numbers or strings, got {fault}")
     given = values.detach() if isinstance(values, Tensor) else _array_of(name, values)
     if tuple(given.shape) != shape:
         raise InputError(f"{name} must have the shape {list(shape)}, got {list(given.shape)}")
@@ -78,7 +86,7 @@ def _array_of(name: str, values: Any) -> NDArray[Any]:
             array = np.asarray(values, dtype=object)  # numpy would make strings of numbers
     except (TypeError, ValueError, RuntimeError):
         raise _no_id(name, f"{type(values).__name__} that is no array") from None
-    if array.dtype.kind in "fbc":
+    if array.dtype.kind in "fbcVmM":
         raise _no_id(name, array.dtype)
     return array
 
@@ -105,20 +113,20 @@ def _hashed(texts: NDArray[np.str_]) -> NDArray[np.uint64]:
 def _whole_word(name: str, one: Any) -> int:
     """Return a whole number modulo 2^64."""
     if not isinstance(one, int | np.integer) or isinstance(one, bool):
-        raise _no_id(name, repr(one))
+        raise _no_id(name, shown(one))
     if not -(2**63) <= one < 2**64:
-        raise InputError(f"{name} must fit into 64 bits, got {one}; give it as a string")
+        raise InputError(f"{name} must fit into 64 bits, got {shown(one)}; give it as a string")
     return int(one) % 2**64
 
 
 def _no_id(name: str, found: object) -> InputError:
-    return InputError(f"{name} must be whole numbers or strings, got {found}")
+    return KindError(f"{name} must be whole numbers or strings, got {found}")
 
 
 def _wrong_k(loss: str, k: Any) -> InputError:
     """Return the error for `k`; pydantic's own would be about one number alone."""
     return InputError(
-        f"{loss}: k must be a whole number of at least 1, or several in a list, got {k!r}"
+        f"{loss}: k must be a whole number of at least 1, or several in a list, got {shown(k)}"
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fairtopk.arguments import shown
 from fairtopk.errors import InputError
 from fairtopk.estimators.hash_table import FIRST_SIZE, FREE
 from fairtopk.estimators.ndcg import NdcgSurrogate
@@ -18,6 +19,7 @@ from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.pairs import ITEM_BITS, PairAverage
 from fairtopk.estimators.state import MovingAverage
 from fairtopk.estimators.threshold import TrackedThreshold
+from fairtopk.metrics.inputs import tensor_fault
 
 VERSION = 1  # of what is saved
 # Numbers below are items' own; all others get numbers from here on.
@@ -89,7 +91,9 @@ class Memory(nn.Module):
         """Return what is wrong with a state, nothing if it can be loaded."""
         own = self.state_dict()
         known = own["about"].tolist()
-        said = saved["about"].flatten().tolist() if "about" in saved else []
+        about = saved.get("about")
+        whole = about is not None and not _kind_fault("about", about, own["about"])
+        said = about.flatten().tolist() if about is not None and whole else []
         if said[:1] != known[:1] or len(said) != len(known):
             return "it was not saved by this version of fairtopk, or is truncated"
         if said != known:
@@ -101,6 +105,9 @@ class Memory(nn.Module):
             if name not in saved or name not in own:
                 verb = "lacks" if name in own else "has"
                 return f"it {verb} {name}, as if truncated or saved with other settings"
+        for name, table in own.items():
+            if fault := _kind_fault(name, saved[name], table):
+                return fault
         for name, size in self._sizes(saved):
             if saved[name].shape != (size,):
                 found = list(saved[name].shape)
@@ -108,6 +115,11 @@ class Memory(nn.Module):
                     f"its {name} has the shape {found} instead of [{size}], as if truncated or "
                     f"saved with other settings"
                 )
+        for name, part in self.named_modules():
+            if isinstance(part, Numbering) and not _numbered(
+                saved[f"{name}.key"], saved[f"{name}.number"], part.n_own
+            ):
+                return f"its {name}.number is damaged"
         return ""
 
     def _sizes(self, saved: dict[str, Tensor]) -> Iterator[tuple[str, int]]:
@@ -209,6 +221,23 @@ def _table_size(key: Tensor) -> int:
     while size < max(2 * n_taken, key.numel()):
         size *= 2
     return size
+
+
+def _kind_fault(name: str, found: Any, own: Tensor) -> str:
+    """Return why what was found cannot take the place of a table of ours, nothing if it can."""
+    if not isinstance(found, Tensor):
+        return f"its {name} is {shown(found)} instead of a tensor"
+    if fault := tensor_fault(found):
+        return f"its {name} is {fault}"
+    if found.dtype != own.dtype and not (found.is_floating_point() and own.is_floating_point()):
+        return f"its {name} holds {found.dtype} instead of {own.dtype}"
+    return ""
+
+
+def _numbered(key: Tensor, number: Tensor, n_own: int) -> bool:
+    """Return whether the keys that are taken have the numbers from `n_own` on, each once."""
+    given = number[key != FREE].sort().values
+    return torch.equal(given, n_own + torch.arange(len(given), device=given.device))
 
 
 def _not_halved(table: Tensor, made: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ is only touched in training mode with gradients on. Each list stands for itself:
 number of items, so that K counts positions of the list whatever `k_of` says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from fairtopk.arguments import shown
 from fairtopk.batches import Batch, list_batch
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 from fairtopk.estimators.methods import METHODS
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
@@ -116,7 +117,7 @@ class RankingLoss(nn.Module):
             mask: False on padding, ``[Q, L]``; left out, there is none.
         """
         if not isinstance(scores, Tensor):
-            raise InputError(f"scores must be a tensor, got {type(scores).__name__}")
+            raise KindError(f"scores must be a tensor, got {type(scores).__name__}")
         if torch.is_inference_mode_enabled():
             # Estimators go back through scores, which tensors of this mode do not allow.
             with torch.inference_mode(False), torch.no_grad():
@@ -140,6 +141,24 @@ class RankingLoss(nn.Module):
         value = _WithGradient.apply(scores, *estimate)  # type: ignore[no-untyped-call]
         return cast(Tensor, value)
 
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Take over what `state_dict` of such a loss returned, or refuse it and stay as before.
+
+        Sizes may differ; `strict` and `assign` are torch's.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise KindError(
+                f"state_dict must be what state_dict() of a loss returned, got "
+                f"{shown(state_dict)}"
+            )
+        strange = [name for name in state_dict if not str(name).startswith("memory.")]
+        if strict and (strange or not state_dict):
+            found = f"it has {shown(strange[0])}" if strange else "it is empty"
+            raise InputError(f"the state of the loss cannot be loaded: {found}")
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
     def report(self) -> dict[str, float]:
         """Return the parts of the last call; see `Objective.report`."""
         return self.objective.report()
@@ -156,9 +175,11 @@ class RankingLoss(nn.Module):
         grades = checked_relevance(relevance, scores, mask)
         if not mask.any(-1).all():
             empty = int((~mask.any(-1)).nonzero()[0])
-            raise InputError(f"list {empty} has no item; leave out lists that are all padding")
+            raise InputError(
+                f"mask: list {empty} has no item; leave out lists that are all padding"
+            )
         if groups is None and self.needs_groups:
-            raise InputError(f"{type(self).__name__} needs the group of each item")
+            raise InputError(f"{type(self).__name__} needs the group of each item; give groups")
         group = torch.full(scores.shape, -1, device=scores.device)
         if groups is not None:
             group, n_found = checked_groups(groups, scores, mask)

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from fairtopk.arguments import checked_choice, checked_whole
+from fairtopk.arguments import checked_choice, checked_whole, plain, shown
 from fairtopk.errors import InputError
 from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, checked_scores
 from fairtopk.reranking.bonus import group_bonus
@@ -117,8 +117,7 @@ def rerank(
         tensor([[1, 3, 5, 2, 4, 6]])
     """
     checked_choice("method", method, RERANKERS)
-    if infeasible not in ("raise", "mark"):
-        raise InputError(f"infeasible must be raise or mark, got {infeasible!r}")
+    checked_choice("infeasible", infeasible, ("raise", "mark"))
     settings = checked_settings(method, options)
     lists, device = checked_candidates(scores, groups, mask, relevance, method)
     length = None if k is None else checked_whole("k", k, least=1)
@@ -175,7 +174,7 @@ def checked_settings(method: str, options: Mapping[str, Any]) -> Settings:
     """Return the settings that options spell out, refusing the first that is wrong."""
     kind = RERANKERS[method].settings
     try:
-        return kind.model_validate(options)
+        return kind.model_validate(plain(options), strict=True)
     except ValidationError as error:
         fault = error.errors()[0]
         message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
@@ -187,9 +186,9 @@ def checked_settings(method: str, options: Mapping[str, Any]) -> Settings:
             name = "a group of targets"
         if fault["type"] == "extra_forbidden":
             known = ", ".join(kind.model_fields)
-            raise InputError(f"{method} has no option {name!r}; it has {known}") from None
+            raise InputError(f"{method} has no option {shown(name)}; it has {known}") from None
         if fault["type"] == "missing":
             raise InputError(f"{method} needs the option {name!r}") from None
         if not name:
             raise InputError(f"{method}: {message}") from None
-        raise InputError(f"{method}: {name} {message}, got {fault['input']!r}") from None
+        raise InputError(f"{method}: {name} {message}, got {shown(fault['input'])}") from None

@@ -91,7 +91,7 @@ def tensor_of(values: Any, name: str, *, of: str = "numbers") -> Tensor:
             # without a warning, what is read-only.
             values = np.require(values, requirements=["C", "W"])
         given = torch.as_tensor(values).detach()
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         given = None
     if given is not None and (fault := tensor_fault(given)):
         raise KindError(f"{name} must be a dense tensor or array of {of}, got {fault}")

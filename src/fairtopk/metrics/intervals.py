@@ -110,7 +110,7 @@ def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
         raise InputError(
             f"metrics must map names of metrics to their values, got {reprlib.repr(metrics)}"
         )
-    columns = [tensor_of(values, name).double().cpu() for name, values in metrics.items()]
+    columns = [tensor_of(values, str(name)).double().cpu() for name, values in metrics.items()]
     for name, column in zip(metrics, columns, strict=True):
         if column.ndim != 1 or column.numel() == 0:
             raise InputError(

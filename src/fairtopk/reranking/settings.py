@@ -23,7 +23,10 @@ def _no_flag(value: Any) -> Any:
 
 def _by_group(values: Any) -> Any:
     """Return shares in a sequence, array or tensor as a mapping from their group."""
-    plain = values.tolist() if hasattr(values, "tolist") else values
+    try:
+        plain = values.tolist() if hasattr(values, "tolist") else values
+    except (RuntimeError, NotImplementedError):  # a tensor without values
+        plain = values
     if isinstance(plain, list | tuple):
         return dict(enumerate(plain))
     if plain is not None and not isinstance(plain, Mapping):

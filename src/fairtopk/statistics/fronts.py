@@ -5,14 +5,14 @@ them. What no other dominates is the front.
 """
 
 import math
-import reprlib
+from collections.abc import Set
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.arguments import checked_whole
-from fairtopk.errors import InputError
+from fairtopk.arguments import checked_number, checked_whole, shown
+from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.inputs import Values
 from fairtopk.metrics.intervals import LEVELS, RESAMPLES
 from fairtopk.statistics.inputs import Floats, doubles
@@ -100,7 +100,8 @@ def cut_at_loss(ndcg: Values, gap: Values, *, loss: float, base: tuple[float, fl
     base_ndcg, base_gap = _checked_point("base", base)
     if not (base_ndcg > 0 and base_gap > 0):
         raise InputError(f"base must have an NDCG and a gap above 0, got {base!r}")
-    if not (isinstance(loss, int | float) and 0 <= loss < 1):
+    loss = checked_number("loss", loss, rule="a share from 0 to below 1")
+    if not 0 <= loss < 1:
         raise InputError(f"loss must be a share from 0 to below 1, got {loss!r}")
     on_front = _non_dominated(*points)
     if not on_front.any():
@@ -204,12 +205,9 @@ def _checked_points(ndcg: Values, gap: Values, *, dimensions: int) -> tuple[Floa
 
 
 def _checked_point(name: str, given: tuple[float, float]) -> tuple[float, float]:
+    rule = "an NDCG and a gap, such as (0.3, 0.1)"
     try:
-        ndcg, gap = map(float, given)
-    except (TypeError, ValueError):
-        ndcg = gap = math.nan
-    if not (math.isfinite(ndcg) and math.isfinite(gap)):
-        raise InputError(
-            f"{name} must be an NDCG and a gap, such as (0.3, 0.1), got {reprlib.repr(given)}"
-        )
-    return ndcg, gap
+        ndcg, gap = () if isinstance(given, Set | str | bytes) else tuple(given)
+    except (TypeError, ValueError, RuntimeError):
+        raise KindError(f"{name} must be {rule}, got {shown(given)}") from None
+    return checked_number(name, ndcg, rule=rule), checked_number(name, gap, rule=rule)

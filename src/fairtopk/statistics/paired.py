@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.errors import InputError
+from fairtopk.arguments import shown
+from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.flips import picked_sums
 from fairtopk.kernels.threads import run_all
 from fairtopk.metrics.inputs import Values
@@ -79,8 +80,13 @@ def paired_differences(
         b: The same of the other result.
         seed: Of the resamples and of the signs.
     """
+    for side, given in (("a", a), ("b", b)):
+        if not isinstance(given, Mapping) or not given:
+            raise KindError(
+                f"{side} must map names of metrics to their values, got {shown(given)}"
+            )
     if set(a) != set(b):
-        lone = sorted(set(a) ^ set(b))[0]
+        lone = min(set(a) ^ set(b), key=str)
         raise InputError(f"a and b must hold the same metrics, only one of them has {lone!r}")
     pairs = {name: _checked_pair(name, values, b[name]) for name, values in a.items()}
     differences = {name: second - first for name, (first, second) in pairs.items()}
