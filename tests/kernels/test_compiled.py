@@ -1,4 +1,8 @@
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,3 +27,27 @@ def test_loops_compile_where_no_cache_can_be_written(
 
     monkeypatch.setattr("fairtopk.kernels.compiled.numba", SimpleNamespace(njit=nowhere))
     assert decorator(plus_one)(1) == 2
+
+
+@pytest.mark.slow
+def test_the_run_that_compiles_gives_the_bits_of_those_that_find_it_done(
+    tmp_path: Path,
+) -> None:
+    """Of a sum in a loop that another calls, whose order the compiler chooses."""
+    program = (
+        "import numpy as np; from fairtopk.kernels.top import top_of;"
+        "scores = np.random.default_rng(0).normal(size=(200, 105)).astype(np.float32);"
+        "print(top_of(scores, 10).log_sum.tobytes().hex())"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    )
+    assert any(tmp_path.rglob("*.nbi"))
+    assert first == second

@@ -21,9 +21,11 @@ def summing(function: Callable[P, R]) -> Callable[P, R]:
     """Return `function` compiled like `compiled` does, but free to reorder sums in its loops.
 
     Only so are they vectorised. The order is fixed when the loop is compiled: it depends on the
-    kind of machine, and not on the number of threads.
+    kind of machine, and not on the number of threads. It is compiled into its callers: on its
+    own and as part of what a caller keeps on disk, sums could be in different orders, and the
+    first run after installing would end with other last digits than the next.
     """
-    return _jit(function, fastmath={"reassoc", "contract", "nsz"})
+    return _jit(function, fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
 
 
 def dividing(function: Callable[P, R]) -> Callable[P, R]:
