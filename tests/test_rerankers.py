@@ -212,7 +212,7 @@ def test_a_bonus_moves_its_group_and_leaves_equals_in_place() -> None:
             "method must be one of fa-ir, det-greedy, det-cons, det-relaxed, det-const-sort, "
             "exposure-lp, group-bonus, got 'fair'",
         ),
-        ({"method": "fa-ir", "infeasible": "skip"}, "infeasible must be one of raise, mark, got"),
+        ({"method": "fa-ir", "infeasible": "skip"}, "infeasible must be one of raise, mark"),
         ({"method": ["fa-ir"]}, "method must be one of fa-ir, det-greedy, det-cons, "),
         ({"method": "fa-ir", "k": 0}, "k must be at least 1, got 0"),
         ({"method": "fa-ir", "k": True}, "k must be a whole number, got True"),
