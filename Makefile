@@ -5,13 +5,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-test
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: demo test oracles check format lint types layers docs results clean constraints
+.PHONY: demo test slow oracles check format lint types layers docs results clean constraints
 
 demo: $(VENV)/.ready
 	$(BIN)/fairtopk demo
 
+# Tests share the cores; what takes long is in `make slow`.
+PYTEST = $(BIN)/pytest -n auto --dist worksteal
 test: $(READY)
-	$(BIN)/pytest
+	$(PYTEST) -m "not slow"
+
+slow: $(READY)
+	$(PYTEST) -m slow
 
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
@@ -19,7 +24,7 @@ oracles: $(VENV)/.ready-oracles
 	$(BIN)/python benchmarks/libauc_loss.py
 
 # The whole gate: what runs before every merge.
-check: lint types layers test
+check: lint types layers test slow
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -1,6 +1,8 @@
-"""What several tests share: the folder of real data, and a small table of ratings."""
+"""What tests share: how many run at once, in which order, and some small data."""
 
 import os
+import random
+from itertools import groupby
 from pathlib import Path
 
 import polars as pl
@@ -19,6 +21,36 @@ settings.register_profile(
     "kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("kernels")
+
+MOST_WORKERS = 8  # each imports torch and holds its own data
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--shuffle",
+        type=int,
+        metavar="SEED",
+        help="files in random order, and the tests of each; the same for the same seed",
+    )
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Return one worker for each core that may be used, which is not each that there is."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ or not hasattr(os, "sched_getaffinity"):
+        return None
+    return min(MOST_WORKERS, len(os.sched_getaffinity(0)))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Shuffle tests within files, which share what they train, and the files."""
+    seed = config.getoption("--shuffle")
+    if seed is not None:
+        chance = random.Random(seed)
+        files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
+        chance.shuffle(files)
+        for tests in files:
+            chance.shuffle(tests)
+        items[:] = [item for tests in files for item in tests]
 
 
 @pytest.fixture(scope="session")
