@@ -19,8 +19,9 @@ from fairtopk.experiments.cells import AFTERWARDS, is_done, nothing_left
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.identity import IDENTITY, Identity, config_digest
 from fairtopk.experiments.result import CONFIG, METRICS
-from fairtopk.experiments.run import LOG
+from fairtopk.experiments.run import LOG, PROVENANCE
 from fairtopk.experiments.sweep import Event
 
 COMMIT = "commit.txt"  # in the folder of a run
@@ -146,5 +147,10 @@ def _write(record: Record, cell: Cell, folder: Path) -> None:
     write_text(folder / CONFIG, dump_config(cell.config))
     write_text(folder / LOG, "".join(f"{json.dumps(line)}\n" for line in record["log"]))
     write_text(folder / COMMIT, "".join(f"{one}\n" for one in record["commit"]))
-    for name, values in record["files"].items():
-        write_text(folder / name, json.dumps(values, indent=2) + "\n")
+    files = record["files"]
+    data = (files.get(PROVENANCE, {}).get("data") or {}).get("sha256", "")
+    whose = Identity(cell.name, config_digest(cell.config), data)._asdict()
+    for name, values in files.items():
+        of_run = name == PROVENANCE or "metrics" in values
+        whole = values | {IDENTITY: whose} if of_run else values
+        write_text(folder / name, json.dumps(whole, indent=2) + "\n")

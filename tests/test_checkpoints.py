@@ -100,10 +100,9 @@ def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was not written by this version of fairtopk"):
         load_tensors(tmp_path / "x.safetensors")
     (tmp_path / "y.safetensors").write_text(json.dumps({"w": 1}))
-    with pytest.raises(InputError, match="is damaged or no checkpoint"):
+    with pytest.raises(InputError, match="is damaged"):
         load_tensors(tmp_path / "y.safetensors")
 
 
 def test_an_empty_folder_has_nothing_to_go_on_from(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="none was written yet"):
-        load_pair(tmp_path)
+    assert load_pair(tmp_path) is None

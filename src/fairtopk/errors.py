@@ -46,3 +46,14 @@ class TrainingError(InputError):
     """Training cannot go on; the message says where it stopped and why that may be."""
 
     exit_code = Exit.DIVERGED
+
+
+class Stopped(BaseException):
+    """SIGTERM or SIGHUP asked the process to end; Ctrl-C raises KeyboardInterrupt as ever."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = next(code for code in Exit if code == 128 + number)
+
+
+STOPS = (KeyboardInterrupt, Stopped)  # what is raised when a user ends a command

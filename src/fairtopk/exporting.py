@@ -5,8 +5,6 @@ The file takes user and item numbers and nothing else: a model that asks for gro
 
 import inspect
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import list_batch
+from fairtopk.data.files import together
 from fairtopk.errors import InputError
 from fairtopk.scorers.served import served
 from fairtopk.scoring import score
@@ -154,20 +153,6 @@ def check_onnx(
             f"of the largest, {largest:g}, is allowed"
         )
     return off / largest if largest else 0.0
-
-
-@contextmanager
-def together(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder whose files move beside `path` if all went well, `path` last.
-
-    On an error or Ctrl-C the folder is removed, and what was there is still there.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as name:
-        folder = Path(name)
-        yield folder
-        for file in sorted(folder.iterdir(), key=lambda file: file.name == path.name):
-            os.replace(file, path.with_name(file.name))
 
 
 def _refuse_groups(taken: Collection[str], wanted: Collection[str]) -> None:

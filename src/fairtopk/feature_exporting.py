@@ -6,8 +6,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from fairtopk.data.files import together
 from fairtopk.errors import InputError
-from fairtopk.exporting import check_onnx, require_export, together, write_onnx
+from fairtopk.exporting import check_onnx, require_export, write_onnx
 from fairtopk.scorers.features import FeatureScorer
 
 INPUTS = {"features": ("documents", None)}  # all that a file takes, by axis

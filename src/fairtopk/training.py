@@ -196,8 +196,7 @@ class Trainer:
         progress = self.progress
         return TrainingError(
             f"{what} is no longer finite in {self._phase().name}, epoch {progress.epoch + 1}, "
-            f"step {progress.step + 1}; lower the learning rate or the weight of the penalty "
-            f"(earlier checkpoints are kept)"
+            f"step {progress.step + 1}; lower the learning rate or the weight of the penalty"
         )
 
     def model(self) -> dict[str, Tensor]:

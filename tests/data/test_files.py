@@ -1,8 +1,10 @@
+import os
 from pathlib import Path
 
 import pytest
 
-from fairtopk.data.files import replacing
+from fairtopk.data.files import read_text, remove_halves, replacing, write_text
+from fairtopk.errors import InputError
 
 
 def test_a_file_takes_its_place_only_when_whole(tmp_path: Path) -> None:
@@ -35,6 +37,71 @@ def test_a_folder_that_is_not_finished_leaves_no_trace(tmp_path: Path) -> None:
             (temporary / "a").touch()
             raise OSError("disk full")
 
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match=r"cannot write .*out: disk full"):
         write_half()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_in_a_sentence_that_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("first")
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
+
+    def write() -> None:
+        with replacing(path) as temporary:
+            temporary.touch()
+            with open("/dev/full", "w") as full:
+                full.write("x")
+
+    with pytest.raises(InputError, match=r"^cannot write .*a\.txt: no space left on device$"):
+        write()
+    assert path.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_temporary_name_cannot_be_guessed(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(20):
+        with replacing(tmp_path / "a.txt") as temporary:
+            temporary.touch()
+            names.add(temporary.name)
+    assert len(names) == 20
+
+
+def test_a_long_name_can_be_written(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 250)
+    write_text(path, "y")
+    assert path.read_text() == "y"
+
+
+def test_what_a_killed_process_left_is_removed_and_links_are_not_followed(
+    tmp_path: Path,
+) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "a").touch()
+    (tmp_path / ".b.0123.part").touch()
+    (tmp_path / ".c.0123.part").mkdir()
+    (tmp_path / ".d.0123.part").symlink_to(kept)
+    remove_halves(tmp_path)
+    assert list(tmp_path.iterdir()) == [kept]
+    assert (kept / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("none", "does not exist"), ("folder", "is a folder"), ("pipe", "is not a regular file"),
+     ("x" * 300, "cannot be read: file name too long"), ("a\0b", "holds a NUL character")],
+)  # fmt: skip
+def test_what_is_no_file_is_not_read(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match=words):
+        read_text(tmp_path / name)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\xff")
+    with pytest.raises(InputError, match=r"is not UTF-8 text \(byte 0xff\)"):
+        read_text(tmp_path / "a")

@@ -12,6 +12,7 @@ from fairtopk.experiments import paper_outputs
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config_file import dump_config
 from fairtopk.experiments.grid import Cell
+from fairtopk.experiments.identity import Identity, config_digest
 from fairtopk.experiments.paper_data import Found, embedded
 from fairtopk.experiments.paper_files import write_figure
 from fairtopk.experiments.paper_plan import Extent, paper_cells
@@ -64,20 +65,22 @@ def write_fake(cell: Cell, runs: Path) -> None:
     }  # fmt: skip
     about = {"metrics": list(values)}
     saved = Saved(values | {"user": torch.arange(USERS)}, about)
-    write_result(out / "metrics.json", {**told, "protocol": "sampled"}, saved)
+    identity = Identity(cell.name, config_digest(config), cell.name[:9])
+    write_result(out / "metrics.json", {**told, "protocol": "sampled"}, saved, identity)
     if "full" in cell.protocols:
-        write_result(out / "metrics-full.json", {**told, "protocol": "full"}, saved)
+        write_result(out / "metrics-full.json", {**told, "protocol": "full"}, saved, identity)
     for place, asked in enumerate(cell.reranked):
         record = {"method": asked.method, "k": 50, "settings": dict(asked.options)}
         record |= {"lists": USERS, "unmet": 0}
         name = f"{told['method']} + {asked.method}"
         reranked = {**told, "protocol": "sampled", "method": name, "reranked": record}
-        write_result(out / f"rerank-{place}.json", reranked, saved)
+        write_result(out / f"rerank-{place}.json", reranked, saved, identity)
     means = {f"valid_{name}": float(value.nanmean()) for name, value in values.items()}
     log = [{"phase": "method", "epoch": epoch, "loss": 1.0, **means} for epoch in (1, 2)]
     (out / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))
     (out / "config.toml").write_text(dump_config(config))
-    (out / "provenance.json").write_text(json.dumps({"data": {"sha256": cell.name[:9]}}))
+    where_from = {"data": {"sha256": cell.name[:9]}, "identity": identity._asdict()}
+    (out / "provenance.json").write_text(json.dumps(where_from))
     done = {"protocols": cell.protocols, "rerank": [one._asdict() for one in cell.reranked]}
     (out / "afterwards.json").write_text(json.dumps(done))
 

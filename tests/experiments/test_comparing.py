@@ -16,6 +16,7 @@ import fairtopk as ft
 from fairtopk.checkpoints import Saved
 from fairtopk.experiments.comparing import Comparison
 from fairtopk.experiments.config_file import check_config
+from fairtopk.experiments.identity import Identity
 from fairtopk.experiments.result import write_result
 from fairtopk.experiments.run import train_run
 from fairtopk.statistics import holm, paired_difference
@@ -35,10 +36,10 @@ def values(*, shift: float = 0.0, seed: int = 0) -> dict[str, Tensor]:
 
 def result(folder: Path, of: dict[str, Tensor], **about: Any) -> Path:
     users = {"user": torch.arange(len(next(iter(of.values()))))}
-    told = ABOUT | about | {"metrics": {name: {"mean": 0.5} for name in of}}
-    write_result(
-        folder / "metrics.json", told, Saved(of | users, ABOUT | about | {"metrics": list(of)})
-    )
+    cell = {"mean": 0.5, "ci95": [0.4, 0.6], "n": 40, "undefined": 0}
+    told = ABOUT | about | {"method": "k-song", "metrics": dict.fromkeys(of, cell), "seed": 0}
+    saved = Saved(of | users, ABOUT | about | {"metrics": list(of)})
+    write_result(folder / "metrics.json", told, saved, Identity(folder.name, "c", "d"))
     return folder
 
 

@@ -271,7 +271,8 @@ def test_a_search_that_is_over_is_not_repeated_and_another_goal_is_refused(
     assert other is not None
     with pytest.raises(InputError, match=r"another config or goal; see its goal\.toml"):
         reach(config, other, searched.out, resume=True)
-    with pytest.raises(InputError, match="holds no search to go on with"):
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match="holds something else than a search"):
         reach(config, other, tmp_path, resume=True)
 
 

@@ -224,8 +224,8 @@ def test_the_page_tells_how_many_lists_have_not_what_was_asked_for(
     runs = tmp_path / "runs"
     shutil.copytree(blind.out, runs / "blind", ignore=shutil.ignore_patterns("*rerank-*"))
     asked = Asked("det-cons", 50, {"targets": {"a": 0.9}}, "mark")
-    result, queries = rerank_run(blind, asked).measured
-    write_result(runs / "blind" / result_name(result), result, queries)
+    result, *kept = rerank_run(blind, asked).measured
+    write_result(runs / "blind" / result_name(result), result, *kept)
     sweep = with_reranked(runs, collect(runs))
     (line,) = sweep.missing
     assert line.startswith("blind: 1,000 of 1,000 lists of rerank-det-cons-targets")

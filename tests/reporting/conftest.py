@@ -10,6 +10,7 @@ import torch
 
 from fairtopk.checkpoints import Saved
 from fairtopk.experiments.config_file import check_config, dump_config
+from fairtopk.experiments.identity import Identity, config_digest
 from fairtopk.experiments.result import write_result
 from fairtopk.metrics.intervals import means_with_intervals
 
@@ -67,7 +68,8 @@ def write_run(
         result["score_spread"] = {"mean": 1.25}
     about = {"data": data, "protocol": protocol, "metrics": list(values)}
     users = {"user": torch.arange(USERS)}
-    write_result(out / file, result, Saved(values | users, about))
+    identity = Identity(f"{out}", config_digest(config), "ab" * 32)
+    write_result(out / file, result, Saved(values | users, about), identity)
     log = [
         {"phase": phase, "epoch": epoch, "loss": 1.0 / epoch, "spread": 0.5 + 0.1 * epoch,
          "valid_ndcg@10": 0.4, "alarms": ["flat <b>"] if c and epoch == 2 else []}
@@ -76,6 +78,7 @@ def write_run(
     (out / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in log))
     (out / "config.toml").write_text(dump_config(config))
     said = {"fairtopk": "0", "seed": seed, "data": {"name": data, "sha256": "ab" * 32}}
+    said["identity"] = identity._asdict()
     (out / "provenance.json").write_text(json.dumps(said))
     return out
 

@@ -1,10 +1,50 @@
-"""Writing files so that a reader never sees half of one."""
+"""Files that are read whole, and written so that a reader never sees half of one."""
 
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from fairtopk.errors import InputError
+
+LONGEST_TEXT = 256 * 2**20  # bytes of a text file that is read whole
+HALF = ".part"  # how the name of a file that is being written ends; it begins with a dot
+
+
+def refuse_unreadable(path: Path) -> None:
+    """Refuse a path that is no regular file: a folder, or a pipe or device that never ends."""
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r} is not a path: it holds a NUL character")
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder; name a file")
+        if not path.is_file():
+            here = path.exists() or path.is_symlink()
+            raise InputError(f"{path} {'is not a regular file' if here else 'does not exist'}")
+    except OSError as error:  # such as a name that is too long, or a folder that is closed
+        why = (error.strerror or str(error)).lower()
+        raise InputError(f"{path} cannot be read: {why}") from error
+
+
+def read_text(path: Path) -> str:
+    """Return a text file whole, refusing what is none."""
+    refuse_unreadable(path)
+    try:
+        with path.open("rb") as file:
+            content = file.read(LONGEST_TEXT + 1)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise InputError(f"{path} cannot be read: {why}") from error
+    if len(content) > LONGEST_TEXT:
+        raise InputError(f"{path} is longer than {LONGEST_TEXT // 2**20} MiB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path} is not UTF-8 text (byte 0x{content[error.start]:02x})"
+        ) from error
 
 
 def write_text(path: Path, text: str) -> None:
@@ -17,15 +57,60 @@ def write_text(path: Path, text: str) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, which takes its place only if all went well.
 
-    Works for a file or a new folder; on an error or Ctrl-C the temporary one is removed.
+    Works for a file or a new folder; on an error or Ctrl-C the temporary one is removed. Its
+    name is random, so that nobody can plant a link there.
+
+    Raises:
+        InputError: The disk is full, or `path` cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with _temporary(path) as temporary:
         yield temporary
         os.replace(temporary, path)
+
+
+@contextmanager
+def together(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder whose files move beside `path` if all went well, `path` last.
+
+    On an error or Ctrl-C the folder is removed, and what was there is still there.
+    """
+    with _temporary(path) as folder:
+        folder.mkdir()
+        try:
+            yield folder
+        except InputError as error:  # of a file in it, which will have another name
+            raise InputError(str(error).replace(str(folder), str(path.parent))) from error
+        for file in sorted(folder.iterdir(), key=lambda file: file.name == path.name):
+            os.replace(file, path.with_name(file.name))
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """Yield a free name beside `path`, removed in the end; faults are told of `path`."""
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}{HALF}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+    except OSError as error:
+        # Files that are read meanwhile have names of their own; a full disk has none.
+        name = os.fsdecode(error.filename) if error.filename is not None else str(temporary)
+        if not name.startswith((str(temporary), str(path.parent))):
+            raise
+        why = (error.strerror or str(error)).lower()
+        raise InputError(f"cannot write {path}: {why}") from error
     finally:
-        if temporary.is_dir():
-            shutil.rmtree(temporary)
+        _remove(temporary)
+
+
+def remove_halves(folder: Path) -> None:
+    """Remove what was being written into a folder when its process was killed."""
+    for half in folder.glob(f".*{HALF}"):
+        _remove(half)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
         else:
-            temporary.unlink(missing_ok=True)
+            path.unlink(missing_ok=True)

@@ -84,7 +84,7 @@ def audit(
     from fairtopk.auditing.audit import AUDIT
     from fairtopk.auditing.audit import audit as audit_rankings
     from fairtopk.auditing.sources import matching, name_of
-    from fairtopk.data.files import write_text
+    from fairtopk.data.files import together, write_text
     from fairtopk.reporting.audit_page import audit_page
 
     if (pattern is None) == (not files):
@@ -115,9 +115,10 @@ def audit(
         )
     console.print(found.table())
     if out is not None:
-        kept, page = found.save(out), out / PAGE
-        write_text(page, audit_page(found.to_dict()))
-        say(f"written to {kept} and {page}")
+        with together(out / PAGE) as folder:  # both or none
+            found.save(folder)
+            write_text(folder / PAGE, audit_page(found.to_dict()))
+        say(f"written to {out / AUDIT} and {out / PAGE}")
     if found.failed:
         raise typer.Exit(Exit.MISSED)
     if found.unchecked:

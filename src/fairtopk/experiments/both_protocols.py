@@ -9,6 +9,7 @@ from torch import nn
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.identity import Identity
 from fairtopk.experiments.measuring import measure, some_users
 from fairtopk.experiments.protocols import other_protocol, why_no_other
 from fairtopk.experiments.result import (
@@ -27,7 +28,7 @@ SIGNED = "rank_exposure_gap_signed"
 
 
 def measure_other(
-    scorer: nn.Module, lists: AnyLists, config: Config, out: Path
+    scorer: nn.Module, lists: AnyLists, config: Config, out: Path, identity: Identity
 ) -> dict[str, Any] | None:
     """Measure a trained model by the protocol that is not its own, and keep that in `out`.
 
@@ -45,10 +46,8 @@ def measure_other(
     users = some_users(lists.test, seed=config.seed) if other == "full" else None
     found = measure(scorer, lists, config, users=users)
     result = {**summary(config, lists, found, part="test"), "finished": True}
-    write_result(
-        out / metrics_name(result), result, per_query(config, lists, found, part="test")
-    )
-    return result
+    queries = per_query(config, lists, found, part="test")
+    return write_result(out / metrics_name(result), result, queries, identity)
 
 
 def told_of_other(config: Config, other: dict[str, Any] | None) -> dict[str, Any]:

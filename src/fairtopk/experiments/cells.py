@@ -2,26 +2,27 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from pydantic import TypeAdapter
 
 from fairtopk.checkpoints import BEFORE, MODEL, STATE
-from fairtopk.data.files import write_text
+from fairtopk.data.files import read_text, remove_halves, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.both_protocols import has_other
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.grid import Cell
-from fairtopk.experiments.locks import join_in
+from fairtopk.experiments.identity import identity_of
+from fairtopk.experiments.locks import ORPHANS, alone_in
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.rankings import loader
 from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked import OpenRun, rerank_run, result_name
 from fairtopk.experiments.result import (
-    CONFIG,
     METRICS,
     Measures,
     metrics_name,
@@ -35,6 +36,8 @@ from fairtopk.lists import Lists
 
 WARMUPS = "warmups"
 AFTERWARDS = "afterwards.json"  # what was done with a run once it was trained
+
+DONE = TypeAdapter(dict[Literal["protocols", "rerank"], list[Any]])
 
 _load = loader()  # one for each process
 
@@ -56,13 +59,14 @@ def nothing_left(cell: Cell, done: dict[str, list[Any]]) -> bool:
 
 def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     """Train and measure a cell as far as that is still to be done; return its metrics file."""
-    join_in(out)
     folder = out / cell.name
-    begun = (folder / CONFIG).exists()
-    if not begun:  # perhaps killed before anything was whole
-        remove_halves(folder)
+    with alone_in(folder, patience=ORPHANS):
+        return _run(cell, folder, out)
+
+
+def _run(cell: Cell, folder: Path, out: Path) -> dict[str, Any]:
     lists = _load(cell.config.data, cell.config.seed)
-    train_run(cell.config, folder, resume=begun, warmups=out / WARMUPS, lists=lists)
+    train_run(cell.config, folder, resume=True, warmups=out / WARMUPS, lists=lists)
     for protocol in cell.protocols:
         if not has_other(folder, read_result(folder / METRICS), protocol):
             _measure_by(protocol, cell, folder, lists)
@@ -85,12 +89,6 @@ def tidy_up(cell: Cell, out: Path) -> None:
     remove_halves(folder)
 
 
-def remove_halves(folder: Path) -> None:
-    """Remove files that were being written when a sweep was killed; see `replacing`."""
-    for half in folder.glob(".*.part"):
-        half.unlink()
-
-
 def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> None:
     values = cell.config.model_dump()
     values["evaluation"]["protocol"] = protocol
@@ -98,7 +96,8 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> Non
     found = measure(_model(folder, lists, config), lists, config)
     result = {**summary(config, lists, found, part="test"), "finished": True}
     queries = per_query(config, lists, found, part="test")
-    write_result(folder / metrics_name(result), result, queries)
+    identity = identity_of(cell.config, lists)
+    write_result(folder / metrics_name(result), result, queries, identity)
 
 
 def _rerank(left: list[Asked], cell: Cell, folder: Path, lists: AnyLists) -> None:
@@ -106,8 +105,8 @@ def _rerank(left: list[Asked], cell: Cell, folder: Path, lists: AnyLists) -> Non
     model = _model(folder, lists, cell.config)
     run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
     for asked in left:
-        result, queries = rerank_run(run, asked).measured
-        write_result(folder / result_name(result), result, queries)
+        result, queries, identity = rerank_run(run, asked).measured
+        write_result(folder / result_name(result), result, queries, identity)
 
 
 def _model(folder: Path, lists: AnyLists, config: Config) -> torch.nn.Module:
@@ -127,10 +126,10 @@ def _asked(cell: Cell) -> dict[str, list[Any]]:
 def _done(folder: Path) -> dict[str, list[Any]]:
     """Return what was done of it, now or for an earlier sweep."""
     try:
-        found: dict[str, list[Any]] = json.loads((folder / AFTERWARDS).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {"protocols": [], "rerank": []}
-    return found
+        found = DONE.validate_json(read_text(folder / AFTERWARDS))
+    except ValueError:
+        found = {}
+    return {what: found.get(what, []) for what in ("protocols", "rerank")}
 
 
 def _plain(asked: Asked) -> dict[str, Any]:

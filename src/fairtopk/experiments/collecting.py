@@ -5,18 +5,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairtopk.checkpoints import load_tensors
+from pydantic import BaseModel
+
+from fairtopk.data.files import read_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair, weight_of
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import dump_config, load_config
 from fairtopk.experiments.goal_tries import TRIES
+from fairtopk.experiments.identity import IDENTITY, config_digest
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
     is_of_some,
     per_query_path,
+    read_queries,
     read_result,
     resume_command,
 )
@@ -55,6 +59,27 @@ def collect(folder: Path) -> Sweep:
     return Sweep(folder.resolve().name, list(results.values()), missing, left_out)
 
 
+class _Logged(BaseModel, extra="allow"):
+    """A line of ``log.jsonl``: an epoch, and numbers."""
+
+    __pydantic_extra__: dict[str, float | None]
+
+    phase: str
+    epoch: int
+    alarms: list[str] = []
+
+
+class _Data(BaseModel, extra="allow"):
+    sha256: str | None = None
+
+
+class _Provenance(BaseModel, extra="allow"):
+    """``provenance.json``: what is read of it; all else is shown as it is."""
+
+    identity: dict[str, str]
+    data: _Data | None = None
+
+
 class Fault(NamedTuple):
     """Why a run cannot be shown, in words for anyone, and what to do about it."""
 
@@ -68,14 +93,17 @@ def _fault(out: Path) -> Fault | None:
         return Fault("is not finished", f"go on with: {resume_command(out)}")
     words = "cannot be read, or is of another version"
     try:
-        load_config(out / CONFIG)
+        config = load_config(out / CONFIG)
     except (InputError, OSError) as error:
         return Fault(words, str(error))
     try:
-        read_result(out / METRICS)
+        found = read_result(out / METRICS)
     except (InputError, OSError):
         again = f"remove its {METRICS}, and measure again with: {resume_command(out)}"
         return Fault(words, again)
+    if found[IDENTITY]["config"] != config_digest(config):
+        other = f"its {CONFIG} was edited, or its {METRICS} is of another run"
+        return Fault("does not hold together", f"{other}; train it again into a new folder")
     return None
 
 
@@ -86,7 +114,9 @@ def _results_of(out: Path, name: str, missing: list[str]) -> list[Result]:
     for path in sorted(out.glob("metrics-*.json")):
         try:
             later = read_result(path)
-            if later.get("finished") is False:
+            if later[IDENTITY] != first[IDENTITY]:
+                missing.append(f"{name}: {path.name} is of another run: it is left out.")
+            elif later.get("finished") is False:
                 missing.append(f"{name}: {path.name} is of the unfinished run: it is left out.")
             else:
                 found.append(_result(run, config, path, later, missing))
@@ -111,10 +141,8 @@ def _run(
     log = _log(out / LOG)
     if not log:
         missing.append(f"{name} has no {LOG}: it has no training curve.")
-    provenance = {}
-    try:
-        provenance = _json(out / PROVENANCE)
-    except (ValueError, OSError):
+    provenance = _provenance(out / PROVENANCE, result[IDENTITY])
+    if not provenance:
         missing.append(f"{name} has no {PROVENANCE}: where its numbers come from is not known.")
     return Run(
         name=name,
@@ -147,7 +175,7 @@ def _result(
         **{key: data[key] for key in ("groups", "split", "test", "validation", "min_ratings")},
     }
     kept = per_query_path(path)
-    fault = per_query_fault(kept)
+    fault = per_query_fault(kept, found)
     if fault is not None:
         missing.append(f"{run.name} {fault}: it is not tested against others.")
     spread = (found.get("score_spread") or {}).get("mean")
@@ -161,14 +189,14 @@ def _some_users(found: dict[str, Any]) -> str | None:
     return f"{found['users']['measured']:,} of {found['users']['of']:,} users"
 
 
-def per_query_fault(path: Path) -> str | None:
-    """Return what is wrong with a file of values of each query; None if nothing is."""
+def per_query_fault(path: Path, result: dict[str, Any]) -> str | None:
+    """Return what is wrong with the values of each query of a result; None if nothing is."""
     if not path.exists():
         return f"has no {path.name}"
     try:
-        load_tensors(path)
+        read_queries(path, result)
     except InputError:
-        return f"has a damaged {path.name}"
+        return f"has a damaged {path.name}, or one of another run"
     return None
 
 
@@ -204,19 +232,21 @@ def _spread(log: list[dict[str, Any]], result: dict[str, Any]) -> float | None:
 
 
 def _log(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a log; none where one of them is damaged."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
-        return [record for record in records if isinstance(record, dict)]
-    except (ValueError, OSError):
+        lines = read_text(path).splitlines()
+        return [_Logged.model_validate_json(line).model_dump() for line in lines]
+    except ValueError:
         return []
 
 
-def _json(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} holds no object")
-    return found
+def _provenance(path: Path, identity: dict[str, str]) -> dict[str, Any]:
+    """Return where a run's numbers come from; empty where that is damaged or of another."""
+    try:
+        found = _Provenance.model_validate_json(read_text(path)).model_dump()
+    except ValueError:
+        return {}
+    return found if found.pop(IDENTITY) == identity else {}
 
 
 def _shared_config(config: Config) -> str:

@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from fairtopk.checkpoints import Saved, load_tensors
+from fairtopk.checkpoints import Saved
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.console import add_row, table
@@ -20,6 +20,7 @@ from fairtopk.experiments.result import (
     METRICS,
     USER,
     per_query_path,
+    read_queries,
     read_result,
     resume_command,
 )
@@ -170,7 +171,7 @@ def _per_query(path: Path) -> Saved:
             f"{path} {'holds no result' if path.is_dir() else 'does not exist'}; {GIVE}"
         )
     try:
-        read_result(metrics)
+        result = read_result(metrics)
     except InputError as error:
         raise InputError(f"{metrics} is not a metrics file, or damaged; {GIVE}") from error
     kept = per_query_path(metrics)
@@ -179,7 +180,7 @@ def _per_query(path: Path) -> Saved:
             f"{metrics} has no {kept.name} beside it, with the values of each query; measure "
             f"the run again with fairtopk evaluate, and give the metrics file that it writes"
         )
-    return load_tensors(kept)
+    return read_queries(kept, result)
 
 
 def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:

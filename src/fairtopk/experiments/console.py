@@ -16,11 +16,12 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from typer.exceptions import TyperException
 
-from fairtopk.errors import Exit, InputError
+from fairtopk.errors import Exit, InputError, Stopped
 from fairtopk.escaping import plain, printable
+from fairtopk.experiments.stopping import ending_in_order
 
 if TYPE_CHECKING:
-    from fairtopk.experiments.run import AnyTrainer
+    from fairtopk.experiments.stages import AnyTrainer
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # faults of writing alone
 
@@ -63,12 +64,15 @@ def run(app: typer.Typer) -> None:
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(words, standalone_mode=False) or Exit.DONE
+        with ending_in_order():
+            code = app(words, standalone_mode=False) or Exit.DONE
         if code == Exit.INTERRUPTED:  # typer's answer to Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code)
     except (KeyboardInterrupt, typer.Abort):
         _end("stopped", Exit.INTERRUPTED, debug=debug)
+    except Stopped as stopped:
+        _end("stopped", stopped.exit_code, debug=debug)
     except Exception as error:
         _end(*_told(error), debug=debug)
 

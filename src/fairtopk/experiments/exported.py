@@ -1,6 +1,5 @@
 """A run's model as files for elsewhere: ONNX, the ids behind its numbers, and a card."""
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,14 +7,14 @@ import polars as pl
 from torch import nn
 
 from fairtopk import __version__
-from fairtopk.data.files import write_text
+from fairtopk.data.files import together, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.documents import DocumentLists
 from fairtopk.experiments.model_card import Card, model_card
 from fairtopk.experiments.opening import open_any_run
-from fairtopk.experiments.result import METRICS
+from fairtopk.experiments.result import METRICS, read_result
 from fairtopk.experiments.targets import check_target
-from fairtopk.exporting import INPUTS, export_scorer, require_export, together
+from fairtopk.exporting import INPUTS, export_scorer, require_export
 from fairtopk.feature_exporting import INPUTS as FEATURE_INPUTS
 from fairtopk.feature_exporting import export_feature_scorer
 from fairtopk.scorers.features import FeatureScorer, OfTable
@@ -80,10 +79,4 @@ def _of_features(scorer: nn.Module) -> FeatureScorer:
 
 def _kept(path: Path) -> dict[str, Any] | None:
     """Return what a metrics file holds; None if the run was stopped before it wrote one."""
-    if not path.exists():
-        return None
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{path} is damaged; remove it, and train with --resume") from error
-    return found
+    return read_result(path) if path.exists() else None

@@ -104,7 +104,7 @@ def falls_once(
     told = {
         name: [None if math.isnan(one) else one for one in of] for name, of in found.items()
     }
-    with suppress(OSError):  # of a folder that may only be read
+    with suppress(OSError, InputError):  # of a folder that may only be read
         write_text(path, json.dumps({"pair": pair, "falls": told}, indent=2) + "\n")
     return found
 

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from fairtopk.data.home import data_home
-from fairtopk.errors import Exit
+from fairtopk.errors import STOPS, Exit
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.console import TrainingProgress, add_row, console, say, table
 from fairtopk.experiments.goal import Goal
@@ -15,7 +15,9 @@ from fairtopk.experiments.result import METRICS, read_result, resume_command
 from fairtopk.experiments.train_commands import show_result
 
 
-def train_to_goal(config: Config, goal: Goal, out: Path, *, resume: bool) -> None:
+def train_to_goal(
+    config: Config, goal: Goal, out: Path, *, resume: bool, no_cache: bool
+) -> None:
     """Search for the weight that reaches a goal, and show what was found.
 
     A goal that is missed ends the command with its exit code, once all is written.
@@ -26,10 +28,11 @@ def train_to_goal(config: Config, goal: Goal, out: Path, *, resume: bool) -> Non
             goal,
             out,
             resume=resume,
-            warmups=data_home() / "warmups",
+            warmups=None if no_cache else data_home() / "warmups",
             progress=TrainingProgress,
+            notice=say,
         )
-    except KeyboardInterrupt:
+    except STOPS:
         if (out / GOAL).exists():
             say(f"what was tried is kept; go on with: {resume_command(out, GOAL)}")
         raise

@@ -9,16 +9,26 @@ what is tried next follows from what was measured before.
 
 import json
 import math
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from fairtopk.data.files import write_text
+from pydantic import BaseModel
+
+from fairtopk.data.files import read_text, remove_halves, write_text
 from fairtopk.errors import InputError, TrainingError
-from fairtopk.experiments.build import build_any_lists
+from fairtopk.experiments.build import AnyLists, build_any_lists
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.goal import Goal, dump_asked, load_asked, scale_of, weight_key
-from fairtopk.experiments.goal_search import Found, Tried, search
+from fairtopk.experiments.goal import (
+    Goal,
+    dump_asked,
+    load_asked,
+    scale_of,
+    weight_key,
+    with_weight,
+)
+from fairtopk.experiments.goal_search import End, Found, Tried, search
 from fairtopk.experiments.goal_tries import (
     BLIND,
     PART,
@@ -30,9 +40,62 @@ from fairtopk.experiments.goal_tries import (
     name_of,
     settle,
 )
-from fairtopk.experiments.result import METRICS
+from fairtopk.experiments.identity import identity_of
+from fairtopk.experiments.locks import alone_in
+from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.run import is_begun
 
 GOAL, SEARCH = "goal.toml", "search.json"
+
+
+class _Values(BaseModel, strict=True):
+    target: float | None
+    target_relative: float | None
+    keep: float | None
+    keep_relative: float | None
+
+
+class _Try(_Values):
+    run: str
+    weight: float
+    fair: bool
+    accurate: bool
+    failure: str = ""
+
+
+class _Blind(BaseModel, strict=True):
+    target: float
+    keep: float
+    by_chance: float | None = None
+
+
+class _Chosen(BaseModel, strict=True):
+    weight: float
+    run: str
+
+
+class _Test(BaseModel, strict=True):
+    chosen: _Values
+    colour_blind: _Blind
+
+
+class _Search(BaseModel, strict=True):
+    """``search.json``, as it is checked when it is read."""
+
+    method: str
+    goal: Goal
+    parameter: str
+    data: str
+    seed: int
+    part: str
+    protocol: str
+    accuracy: str
+    colour_blind: _Blind
+    tries: list[_Try]
+    ended: End
+    reached: bool
+    chosen: _Chosen
+    test: _Test
 
 
 def reach(
@@ -43,6 +106,7 @@ def reach(
     resume: bool = False,
     warmups: Path | None = None,
     progress: Progress = lambda words: nullcontext(lambda trainer, record: None),
+    notice: Callable[[str], None] = lambda sentence: None,
 ) -> dict[str, Any]:
     """Choose the weight of a run by its goal; return what ``search.json`` holds.
 
@@ -53,16 +117,23 @@ def reach(
         resume: Go on where it stopped; one that is over is returned as it is.
         warmups: Folder where warm-ups are kept to be shared between runs.
         progress: Shows the training of a run, given what it is in a few words.
+        notice: Is told in a sentence of each stage of training that is reused.
     """
     _check_folder(config, goal, out, resume=resume)
-    if (kept := _kept(out)) is not None:
-        return kept
     lists = build_any_lists(config.data, seed=config.seed)
+    if (kept := _kept(config, out, lists)) is not None:
+        return kept
     if not len(lists.validation.user):
         raise InputError("a goal is looked for on validation lists, and this data has none")
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / GOAL, dump_asked(config, goal))
-    folder = Folder(out, config, goal, lists, warmups, progress)
+    folder = Folder(out, config, goal, lists, warmups, progress, notice)
+    with alone_in(out):
+        remove_halves(out)
+        write_text(out / GOAL, dump_asked(config, goal))
+        return _search(folder)
+
+
+def _search(folder: Folder) -> dict[str, Any]:
+    config, goal, out = folder.asked, folder.goal, folder.out
     blind = _colour_blind(folder)
     tries: list[dict[str, Any]] = []
 
@@ -82,26 +153,31 @@ def reach(
 
 
 def _check_folder(config: Config, goal: Goal, out: Path, *, resume: bool) -> None:
-    """Refuse a folder that holds something else, or with `resume` nothing."""
-    if resume:
-        if not (out / GOAL).exists():
-            raise InputError(f"{out} holds no search to go on with; start it without --resume")
-        if load_asked(out / GOAL) != (config, goal):
-            raise InputError(f"{out} was started with another config or goal; see its {GOAL}")
-    elif out.exists() and any(out.iterdir()):
+    """Refuse a folder that holds something else, or a search that was begun before."""
+    if not is_begun(out):
+        return
+    if not resume:
         raise InputError(
             f"{out} exists and is not empty; go on with --resume, or choose another"
         )
+    if not (out / GOAL).exists():
+        raise InputError(f"{out} holds something else than a search; choose another folder")
+    if load_asked(out / GOAL) != (config, goal):
+        raise InputError(f"{out} was started with another config or goal; see its {GOAL}")
 
 
-def _kept(out: Path) -> dict[str, Any] | None:
+def _kept(config: Config, out: Path, lists: AnyLists) -> dict[str, Any] | None:
     """Return what a search that is over has left; None if it is not over."""
-    if not (out / METRICS).exists():
+    if not ((out / METRICS).exists() and (out / SEARCH).exists()):
         return None
+    text = read_text(out / SEARCH)
     try:
-        found: dict[str, Any] = json.loads((out / SEARCH).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # it is made again from the tries
+        chosen = _Search.model_validate_json(text).chosen.weight
+        found: dict[str, Any] = json.loads(text)
+    except ValueError:  # it is made again from the tries
         return None
+    identity = identity_of(with_weight(config, chosen), lists)
+    identity.refuse_other(read_result(out / METRICS), out / METRICS)
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from fairtopk.checkpoints import BEFORE, MODEL, STATE, load_pair, save_pair
 from fairtopk.data.files import write_text
+from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import dump_config
@@ -25,7 +26,8 @@ from fairtopk.experiments.result import (
     summary,
     write_result,
 )
-from fairtopk.experiments.run import LOG, AnyTrainer, Report, train_run
+from fairtopk.experiments.run import LOG, Report, RunFolder, train_run
+from fairtopk.experiments.stages import AnyTrainer
 
 TRIES, BLIND = "tries", "colour-blind"
 PART, VALIDATED = "validation", Path("validation.json")
@@ -43,6 +45,7 @@ class Folder(NamedTuple):
         lists: The data.
         warmups: Folder where warm-ups are kept to be shared.
         progress: Shows the training of a run, given what it is in a few words.
+        notice: Is told of stages of training that are reused.
     """
 
     out: Path
@@ -51,6 +54,7 @@ class Folder(NamedTuple):
     lists: AnyLists
     warmups: Path | None
     progress: Progress
+    notice: Callable[[str], None]
 
 
 class Tested(NamedTuple):
@@ -65,16 +69,14 @@ def measured(folder: Folder, weight: float) -> dict[str, Any]:
     place = folder.out / TRIES / name_of(folder.asked, weight)
     if (place / VALIDATED).exists():
         return read_result(place / VALIDATED)
-    begun = (place / CONFIG).exists()
-    if not begun and place.exists():  # killed before anything was whole
-        shutil.rmtree(place)
     config = with_weight(folder.asked, weight)
     with folder.progress(_words(config, weight)) as report:
         return train_run(
             config,
             place,
-            resume=begun,
+            resume=True,
             report=report,
+            notice=folder.notice,
             warmups=folder.warmups,
             lists=folder.lists,
             finish=_validate,
@@ -85,7 +87,10 @@ def settle(folder: Folder, weight: float) -> Tested:
     """Make the try of a weight the run of the folder; test it, and the colour-blind one."""
     config = with_weight(folder.asked, weight)
     place = folder.out / TRIES / name_of(folder.asked, weight)
-    save_pair(folder.out, *load_pair(place))
+    saved = load_pair(place)
+    if saved is None:
+        raise InputError(f"{place} has no checkpoint; remove it, and --resume trains again")
+    save_pair(folder.out, *saved)
     for name in (LOG, VALIDATED, per_query_path(VALIDATED)):
         shutil.copyfile(place / name, folder.out / name)
     write_text(folder.out / CONFIG, dump_config(config))
@@ -100,17 +105,16 @@ def name_of(config: Config, weight: float) -> str:
     return f"{weight_key(config.method.name)}-{weight:g}" if weight else BLIND
 
 
-def _validate(
-    config: Config, out: Path, lists: AnyLists, trainer: AnyTrainer, seconds: float
-) -> dict[str, Any]:
+def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
     """Measure what was trained on validation lists; test lists are left alone."""
+    config, out, lists = run.config, run.out, run.lists
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)
     found = measure(trainer.scorer, lists, config, part=PART)
     result = {**summary(config, lists, found, part=PART), "finished": True}
     result["seconds"] = {"training": seconds}
     queries = per_query(config, lists, found, part=PART)
-    write_result(out / VALIDATED, result, queries)
+    result = write_result(out / VALIDATED, result, queries, run.identity)
     for name in (MODEL, STATE):  # all tries are kept, but one checkpoint of each is enough
         (out / f"{BEFORE}{name}").unlink(missing_ok=True)
     return result

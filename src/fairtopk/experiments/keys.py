@@ -1,15 +1,21 @@
-"""Names of runs and of what they start from, equal where they would end alike."""
+"""Names of what runs start from, equal where it would end alike."""
 
 import hashlib
 import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+import numba
+import numpy as np
 import torch
 
-from fairtopk import __version__
+import fairtopk
 from fairtopk.checkpoints import FORMAT
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.identity import digest
 from fairtopk.experiments.phases import tuned_method
 from fairtopk.experiments.validating import validation_k
 from fairtopk.lists import Lists
@@ -23,22 +29,29 @@ WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
 CHOICE = {"unrated", "select_on"}  # with their K, what a colour-blind epoch is chosen by
 
 
-def run_key(config: Config, lists: AnyLists) -> str:
-    """Return a name for a run: equal for the same config on the same data, split alike."""
-    parts = {"config": config.model_dump(mode="json"), "data": lists.data.checksum}
-    return _digest(parts, lists)
+@cache
+def code_digest() -> str:
+    """Return a name for what computes: this package's code, the libraries, the processor.
+
+    A stage of training that was kept by other code, or on another kind of processor, may end
+    in other bits.
+    """
+    found = hashlib.sha256()
+    root = Path(fairtopk.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        found.update(path.read_bytes())
+    versions = [torch.__version__, np.__version__, numba.__version__]
+    processor = llvmlite.binding.get_host_cpu_name()
+    found.update(json.dumps([FORMAT, *versions, processor]).encode())
+    return found.hexdigest()
 
 
 def warmup_key(config: Config, lists: AnyLists) -> str:
     """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
     # Groups play no part in it; but of documents they may be features too.
     data = lists.data.ratings_checksum if isinstance(lists, Lists) else lists.data.checksum
-    parts = {
-        "versions": [FORMAT, __version__, torch.__version__],
-        "ratings": data,
-        **warmup_settings(config),
-    }
-    return _digest(parts, lists)
+    return digest({"code": code_digest(), "data": data, **warmup_settings(config)}, lists)
 
 
 def teacher_key(config: Config, lists: AnyLists) -> str:
@@ -46,12 +59,8 @@ def teacher_key(config: Config, lists: AnyLists) -> str:
 
     Its log has gaps, so that groups play a part.
     """
-    parts = {
-        "versions": [FORMAT, __version__, torch.__version__],
-        "data": lists.data.checksum,
-        **teacher_settings(config),
-    }
-    return _digest(parts, lists)
+    parts = {"code": code_digest(), "data": lists.data.checksum, **teacher_settings(config)}
+    return digest(parts, lists)
 
 
 def warmup_settings(config: Config) -> dict[str, Any]:
@@ -75,10 +84,3 @@ def teacher_settings(config: Config) -> dict[str, Any]:
         "method": tuned_method(config).model_dump(mode="json"),
         "chosen": config.evaluation.model_dump(include=CHOICE) | {"k": validation_k(config)},
     }
-
-
-def _digest(parts: dict[str, Any], lists: AnyLists) -> str:
-    text = json.dumps(parts, sort_keys=True, default=str)
-    digest = hashlib.sha256(text.encode())
-    digest.update(lists.part.tobytes())
-    return digest.hexdigest()[:32]

@@ -1,67 +1,34 @@
-"""One sweep at a time in a folder: its processes hold a lock that ends when they do."""
+"""One process at a time in the folder of a run or a sweep."""
 
-import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
+
+from filelock import FileLock, Timeout
 
 from fairtopk.errors import InputError
 
-try:
-    import fcntl
-except ImportError:  # where there are no such locks, nobody is kept out
-    fcntl = None  # type: ignore[assignment]
-
-LOCK, AT_WORK = ".lock", ".lock-processes"  # of the sweep, and of its processes
-ENDING = 1.0  # seconds for a sweep that was stopped to end
-PATIENCE = 20.0  # and for the processes of one that was killed
+LOCK = ".lock"  # which stays in the folder: to remove it would let two in
+ENDING = 1.0  # seconds for a process that was stopped to end
+ORPHANS = 60.0  # and for the processes of a sweep that was killed
 
 
 @contextmanager
-def alone_in(out: Path) -> Iterator[None]:
-    """Keep other sweeps out of a folder for a while, refusing where one is in it already."""
+def alone_in(out: Path, *, patience: float = ENDING) -> Iterator[None]:
+    """Keep other processes out of a folder for a while, refusing where one is in it already.
+
+    The lock ends with its process, and may be taken again by the process that holds it.
+    """
     out.mkdir(parents=True, exist_ok=True)
-    if fcntl is None:
-        yield
-        return
-    handle = _opened(out / LOCK)
+    # One lock for each folder and process, so that a search and its runs share it.
+    lock = FileLock(out.resolve() / LOCK, is_singleton=True)
     try:
-        _take_alone(handle, out, ENDING)
-        processes = _opened(out / AT_WORK)
-        try:
-            _take_alone(processes, out, PATIENCE)
-        finally:
-            os.close(processes)
+        lock.acquire(timeout=patience)
+    except Timeout:
+        raise InputError(
+            f"another process is at work in {out}; wait for it, or choose another --out"
+        ) from None
+    try:
         yield
     finally:
-        os.close(handle)
-
-
-@cache
-def join_in(out: Path) -> int | None:
-    """Keep sweeps to come out of a folder for as long as this process of one lives."""
-    if fcntl is None:
-        return None
-    handle = _opened(out / AT_WORK)
-    fcntl.flock(handle, fcntl.LOCK_SH)
-    return handle
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_CREAT | os.O_RDWR)
-
-
-def _take_alone(handle: int, out: Path, patience: float) -> None:
-    begun = time.monotonic()
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() - begun > patience:
-                raise InputError(
-                    f"another sweep is at work in {out}; wait for it, or choose another --out"
-                ) from None
-            time.sleep(0.1)
+        lock.release()

@@ -21,9 +21,11 @@ from fairtopk.evaluation import (
 )
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.documents import DocumentPart
+from fairtopk.experiments.identity import Identity, identity_of
 from fairtopk.experiments.opening import open_any_run
-from fairtopk.experiments.result import METRICS, Measures, per_query, summary
+from fairtopk.experiments.result import CONFIG, METRICS, Measures, per_query, summary
 from fairtopk.lists import HeldOut
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.training import key_of
@@ -36,10 +38,14 @@ SOME_USERS = 4  # what their draw is keyed by, beside seed and part
 
 
 class Measured(NamedTuple):
-    """What a metrics file says of a run, and the values of each query, to be kept beside it."""
+    """What a metrics file says of a run, and the values of each query, to be kept beside it.
+
+    `identity` is that of the run, which both files carry.
+    """
 
     result: dict[str, Any]
     queries: Saved
+    identity: Identity
 
 
 def evaluate_run(
@@ -57,7 +63,8 @@ def evaluate_run(
     found = measure(scorer, lists, config, part=part)
     finished = (out / METRICS).exists()
     result = {**summary(config, lists, found, part=part), "finished": finished}
-    return Measured(result, per_query(config, lists, found, part=part))
+    queries = per_query(config, lists, found, part=part)
+    return Measured(result, queries, identity_of(load_config(out / CONFIG), lists))
 
 
 def measure(

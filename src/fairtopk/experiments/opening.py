@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import MODEL, load_tensors
+from fairtopk.checkpoints import MODEL, check_tensors, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import AnyLists, build_any_lists, build_model
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, load_config
+from fairtopk.experiments.identity import identity_of
 from fairtopk.experiments.result import CONFIG
 from fairtopk.lists import Lists
 
@@ -90,13 +91,17 @@ def run_config(
 
 
 def load_model(out: Path, lists: AnyLists, config: Config) -> nn.Module:
-    """Return the trained model of a run folder."""
-    saved = load_tensors(out / MODEL)
-    if saved.about.get("data") != lists.data.checksum:
-        raise InputError(f"the data is not what {out} was trained on; see its provenance.json")
+    """Return the trained model of a run folder, refusing one of another run or other data.
+
+    Args:
+        out: The run's folder.
+        lists: Its data.
+        config: Its config; evaluation settings and the place of the data may be others.
+    """
+    path = out / MODEL
+    saved = load_tensors(path)
+    identity_of(load_config(out / CONFIG), lists).refuse_other(saved.about, path)
     scorer = build_model(config, lists)
-    try:
-        scorer.load_state_dict(saved.tensors)
-    except RuntimeError as error:
-        raise InputError(f"{out / MODEL} does not fit the run's config and data") from error
+    check_tensors(path, saved.tensors, scorer.state_dict())
+    scorer.load_state_dict(saved.tensors)
     return scorer.eval()

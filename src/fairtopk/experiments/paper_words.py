@@ -1,13 +1,15 @@
 """What the page of the paper's experiments says at its top, and of what is missing."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pydantic import TypeAdapter
+
 from fairtopk import __version__
+from fairtopk.data.files import read_text
 from fairtopk.experiments.config import DataConfig
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.paper_data import Found
@@ -20,6 +22,7 @@ from fairtopk.reporting.results import Sweep
 if TYPE_CHECKING:
     from fairtopk.experiments.reproduce import Plan
 
+FAILED = TypeAdapter(dict[str, str])  # runs and why they failed
 NAMED = 20  # runs that are not done, and are still told one by one
 PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
 
@@ -60,8 +63,8 @@ def _failure(cell: Cell, failures: dict[str, str]) -> str:
 
 def _failures(runs: Path) -> dict[str, str]:
     try:
-        found: dict[str, str] = json.loads((runs / FAILURES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found: dict[str, str] = FAILED.validate_json(read_text(runs / FAILURES))
+    except ValueError:
         return {}
     return found
 

@@ -195,7 +195,7 @@ def _rerank_run(
     for one in asked:
         with row_progress() as told:
             found = rerank_run(run, one, progress=told)
-        result, queries = found.measured
+        result, queries, identity = found.measured
         title = (
             f"{result['method']} on {result['data']}, {run.part}, {result['protocol']} lists"
         )
@@ -207,7 +207,7 @@ def _rerank_run(
         if found.unmet.count:
             say_unmet(found.unmet, found.unmet.words("user", run.lists.data.user_ids))
         path = out or source / result_name(result)
-        write_result(path, result, queries)
+        write_result(path, result, queries, identity)
         state = "" if result["finished"] else "; figures of the last checkpoint, not the end"
         say(f"written to {path}{state}")
     data_set = run.lists.data

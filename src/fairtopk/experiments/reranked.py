@@ -20,9 +20,11 @@ from fairtopk.batches import Batch
 from fairtopk.errors import InputError
 from fairtopk.experiments import opening
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import load_config
+from fairtopk.experiments.identity import identity_of
 from fairtopk.experiments.measuring import Measured, measure
 from fairtopk.experiments.rerank_requests import Asked, Unmet, reordered_lists
-from fairtopk.experiments.result import METRICS, Measures, per_query, summary
+from fairtopk.experiments.result import CONFIG, METRICS, Measures, per_query, summary
 from fairtopk.lists import HeldOut, Lists
 from fairtopk.rerankers import checked_candidates
 from fairtopk.reranking.lists import dealt
@@ -131,7 +133,8 @@ def rerank_run(
         "seconds": {"re-ranking": time.perf_counter() - started},
     }
     queries = per_query(config, run.lists, found, part=run.part)
-    return RerankedRun(Measured(result, queries), found, unmet)
+    identity = identity_of(load_config(run.out / CONFIG), run.lists)
+    return RerankedRun(Measured(result, queries, identity), found, unmet)
 
 
 def result_name(result: Mapping[str, Any]) -> str:

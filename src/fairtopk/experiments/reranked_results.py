@@ -7,9 +7,10 @@ from typing import Any
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.collecting import per_query_fault
+from fairtopk.experiments.identity import IDENTITY
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.reranked import PREFIX
-from fairtopk.experiments.result import per_query_path, read_result
+from fairtopk.experiments.result import METRICS, per_query_path, read_result
 from fairtopk.reporting.results import Result, Sweep
 
 WEIGHTS = {"group-bonus": "bonus"}  # the option that is swept; of others it is K
@@ -27,12 +28,14 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
         for path in sorted(out.glob(f"{PREFIX}*.json")):
             try:
                 told = read_result(path)
-                if told.get("finished") is False:
+                if told[IDENTITY] != read_result(out / METRICS)[IDENTITY]:
+                    missing.append(f"{name}: {path.name} is of another run: it is left out.")
+                elif told.get("finished") is False:
                     missing.append(f"{name}: {path.name} is of the unfinished run: left out.")
                 else:
                     found.append(_result(own, path, told))
                     missing += _unmet(name, path, told)
-                    fault = per_query_fault(per_query_path(path))
+                    fault = per_query_fault(per_query_path(path), told)
                     if fault is not None:
                         missing.append(f"{name} {fault}: it is not tested against others.")
             except (InputError, KeyError, OSError, TypeError, ValueError, AttributeError):
@@ -70,4 +73,5 @@ def _result(own: Result, path: Path, told: dict[str, Any]) -> Result:
     lists = own.lists | measured | {"users": None}  # of all
     kept = per_query_path(path)
     spread = (told.get("score_spread") or {}).get("mean")
-    return Result(run, lists, told["metrics"], () if per_query_fault(kept) else (kept,), spread)
+    queries = () if per_query_fault(kept, told) else (kept,)
+    return Result(run, lists, told["metrics"], queries, spread)

@@ -6,32 +6,39 @@ Data is named by name and checksum, never by path.
 import json
 import math
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, model_validator
 from torch import Tensor
 
 from fairtopk import __version__
-from fairtopk.checkpoints import Saved, save_tensors
-from fairtopk.data.files import write_text
+from fairtopk.checkpoints import Saved, load_tensors, save_tensors
+from fairtopk.data.files import read_text, write_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.membership import split_labels
 from fairtopk.estimators.methods import ROBUST, is_fair, weight_of
 from fairtopk.evaluation import Beside
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
+from fairtopk.experiments.identity import IDENTITY, Identity, identity_of
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 
 CONFIG, METRICS = "config.toml", "metrics.json"
 PER_QUERY = "per_query.safetensors"
 NORMAL_95 = 1.96  # standard errors that 95 % of a normal distribution are within
+KNOWN = re.compile(r"ndcg@[1-9][0-9]{0,8}")  # the metric that every metrics file has
+
+Protocol = Literal["sampled", "full", "whole"]
+
 USER = "user"  # the numbers of the users, beside the metrics of each
 
 
@@ -113,10 +120,17 @@ def per_query(config: Config, lists: AnyLists, found: Measures, *, part: str) ->
     return Saved({name: value.float() for name, value in values.items()} | {USER: users}, about)
 
 
-def write_result(path: Path, result: dict[str, Any], queries: Saved) -> None:
-    """Write a metrics file, and before it the values of each query, to a file beside it."""
-    save_tensors(per_query_path(path), *queries)
-    write_text(path, json.dumps(result, indent=2) + "\n")
+def write_result(
+    path: Path, result: dict[str, Any], queries: Saved, identity: Identity
+) -> dict[str, Any]:
+    """Write a metrics file, and before it the values of each query, to a file beside it.
+
+    Both say which run they belong to. Returns what the metrics file holds.
+    """
+    whose = {IDENTITY: identity._asdict()}
+    save_tensors(per_query_path(path), queries.tensors, queries.about | whose)
+    write_text(path, json.dumps(result | whose, indent=2) + "\n")
+    return result | whose
 
 
 def metrics_name(result: dict[str, Any]) -> str:
@@ -137,21 +151,122 @@ def measured_ks(result: dict[str, Any]) -> list[int]:
     return [int(name.removeprefix("ndcg@")) for name in names if name.startswith("ndcg@")]
 
 
+class _Part(BaseModel, strict=True, allow_inf_nan=False):
+    """A part of a metrics file, as `read_result` checks it."""
+
+
+class _Cell(_Part):
+    mean: float | None
+    ci95: tuple[float | None, float | None]
+    n: int
+    undefined: int
+    by_group: dict[str, float | None] = {}
+
+
+class _Spread(_Part):
+    mean: float | None
+
+
+class _Users(_Part):
+    measured: int
+    of: int
+
+
+class _Other(_Part):
+    protocol: Protocol | None = None
+    file: Annotated[str, Field(pattern=r"^metrics-[^/\\]+\.json$")] | None = None
+    users: _Users | None = None
+    metrics: dict[str, float | None] = {}
+    left_out: str | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> "_Other":
+        ks = [name for name in self.metrics if KNOWN.fullmatch(name)]
+        if self.protocol is not None and not (self.file and self.users and ks):
+            raise ValueError("a protocol without its file, users or metrics")
+        return self
+
+
+class _Reranked(_Part):
+    method: str
+    k: int
+    settings: dict[str, Any]
+    lists: int
+    unmet: int
+
+
+class _Identity(_Part):
+    run: str
+    config: str
+    data: str
+
+
+class _Result(_Part):
+    """A metrics file: what its readers rely on; it may hold more."""
+
+    identity: _Identity
+    method: str
+    data: str
+    part: Literal["test", "validation"]
+    protocol: Protocol
+    metrics: dict[str, _Cell]
+    preset: str | None = None
+    c: float | None = None
+    c_is: str | None = None
+    c_relative: float | None = None
+    needs_labels_when_serving: bool = False
+    k: list[int] = []
+    seed: int = 0
+    users: _Users | None = None
+    score_spread: _Spread | None = None
+    unrated: int | None = None
+    finished: bool = True
+    chosen_epoch: int | None = None
+    seconds: dict[str, float] = {}
+    peak_rss_mb: float = 0.0
+    other_protocol: _Other | None = None
+    reranked: _Reranked | None = None
+    warnings: list[str] = []
+
+    @model_validator(mode="after")
+    def _measured(self) -> "_Result":
+        if not any(KNOWN.fullmatch(name) for name in self.metrics):
+            raise ValueError("no NDCG")
+        if any(name.startswith("ndcg@") and not KNOWN.fullmatch(name) for name in self.metrics):
+            raise ValueError("an NDCG without a K")
+        return self
+
+
 def read_result(path: Path) -> dict[str, Any]:
-    """Return what a metrics file holds, refusing what is none."""
+    """Return what a metrics file holds, refusing what is none, or of another version."""
+    text = read_text(path)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        cells = {name: cell["mean"] for name, cell in found["metrics"].items()}
-        measured = any(name.startswith("ndcg@") for name in cells)
-        known = measured and {"data", "part", "protocol"} <= set(found)
-    except (ValueError, KeyError, TypeError, AttributeError):
-        known = False
-    if not known:
+        _Result.model_validate_json(text)
+        found: dict[str, Any] = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path} is not a metrics file, or damaged; fairtopk train and evaluate write one"
-        )
-    whole: dict[str, Any] = found
-    return whole
+            f"{path} is not a metrics file of this version, or damaged; fairtopk train and "
+            f"evaluate write one"
+        ) from error
+    return found
+
+
+def read_queries(path: Path, result: dict[str, Any]) -> Saved:
+    """Return the values of each query that belong to a metrics file, refusing all others.
+
+    Args:
+        path: The file of the values.
+        result: What the metrics file holds.
+    """
+    saved = load_tensors(path)
+    if saved.about.get(IDENTITY) != result[IDENTITY]:
+        raise InputError(f"{path} is of another run than the metrics file beside it")
+    names, users = saved.about.get("metrics"), saved.tensors.get(USER)
+    if not isinstance(names, list) or users is None or saved.tensors.keys() != {*names, USER}:
+        raise InputError(f"{path} does not hold the values of each query")
+    if any(value.shape != (len(users),) for value in saved.tensors.values()):
+        raise InputError(f"{path} has metrics of other queries than it names")
+    return saved
 
 
 def resume_command(out: Path, config: str = CONFIG) -> str:
@@ -170,14 +285,19 @@ def per_query_path(metrics: Path) -> Path:
     return metrics.with_name(f"per_query-{name}.safetensors" if name else PER_QUERY)
 
 
-def provenance(config: Config, lists: AnyLists) -> dict[str, Any]:
-    """Return what it takes to tell whether two results can be compared."""
+def provenance(config: Config, lists: AnyLists, reused: Sequence[str]) -> dict[str, Any]:
+    """Return what it takes to tell whether two results can be compared.
+
+    `reused` says which stages of training were taken over, and from which runs.
+    """
     return {
+        IDENTITY: identity_of(config, lists)._asdict(),
         "fairtopk": __version__,
         "python": platform.python_version(),
         "platform": sys.platform,
         "packages": {name: version(name) for name in ("torch", "numpy", "numba", "polars")},
         "threads": torch.get_num_threads(),
+        "reused": list(reused),
         "seed": config.seed,
         "data": {
             "name": lists.data.name,

@@ -9,18 +9,18 @@ each query. Files appear by atomic rename; a run that was killed goes on to the 
 import json
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import STATE, Saved, has_checkpoint, load_pair, save_pair
-from fairtopk.data.files import write_text
-from fairtopk.errors import InputError
+from fairtopk.checkpoints import MODEL, NEW, STATE, Saved, load_pair, remove_new, save_pair
+from fairtopk.data.files import HALF, remove_halves, write_text
+from fairtopk.errors import InputError, TrainingError
 from fairtopk.experiments.alarms import alarms
 from fairtopk.experiments.both_protocols import disagreement, measure_other, told_of_other
 from fairtopk.experiments.build import (
@@ -33,7 +33,8 @@ from fairtopk.experiments.build import (
 from fairtopk.experiments.choosing import chooser, latest
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import dump_config, load_config, what_differs
-from fairtopk.experiments.keys import run_key
+from fairtopk.experiments.identity import IDENTITY, Identity, identity_of
+from fairtopk.experiments.locks import LOCK, alone_in
 from fairtopk.experiments.measuring import longest_list, measure
 from fairtopk.experiments.phases import build_phases, starts_blind
 from fairtopk.experiments.result import (
@@ -42,11 +43,19 @@ from fairtopk.experiments.result import (
     jsonable,
     per_query,
     provenance,
+    read_result,
     summary,
     write_result,
 )
-from fairtopk.experiments.stages import begin_after, keep_for_others, shared_stages
-from fairtopk.experiments.stopping import finishing_steps
+from fairtopk.experiments.stages import (
+    AnyTrainer,
+    Stage,
+    begin_after,
+    keep_for_others,
+    load_trainer,
+    shared_stages,
+)
+from fairtopk.experiments.stopping import finishing_steps, stop
 from fairtopk.experiments.validating import build_validation
 from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.lists import Lists
@@ -56,9 +65,28 @@ from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.training import Trainer
 
 LOG, PROVENANCE = "log.jsonl", "provenance.json"
-AnyTrainer = Trainer | RobustTrainer
 Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
-Finish = Callable[[Config, Path, AnyLists, AnyTrainer, float], dict[str, Any]]
+
+
+class RunFolder(NamedTuple):
+    """A run while it is trained.
+
+    Attributes:
+        config: What is run.
+        out: Its folder.
+        lists: Its data.
+        identity: What its files carry.
+        reused: Which stages were taken over from other runs, in sentences.
+    """
+
+    config: Config
+    out: Path
+    lists: AnyLists
+    identity: Identity
+    reused: tuple[str, ...] = ()
+
+
+Finish = Callable[[RunFolder, AnyTrainer, float], dict[str, Any]]
 
 
 def train_run(
@@ -67,6 +95,7 @@ def train_run(
     *,
     resume: bool = False,
     report: Report = lambda trainer, record: None,
+    notice: Callable[[str], None] = lambda sentence: None,
     warmups: Path | None = None,
     lists: AnyLists | None = None,
     finish: Finish | None = None,
@@ -76,55 +105,105 @@ def train_run(
     Args:
         config: The run.
         out: A new folder, or with `resume` that of a run that was stopped.
-        resume: Go on where it stopped; a finished run is returned as it is.
+        resume: Start, or go on where it stopped; a finished run is returned as it is.
         report: Called after each step, and with its record after each epoch.
+        notice: Is told in a sentence of each stage of training that is reused.
         warmups: Folder where warm-ups and teachers are kept to be shared between runs.
         lists: The data, if it is at hand; otherwise it is loaded.
         finish: Measures what was trained, in place of the test, which writes ``metrics.json``;
-            given the config, `out`, the data, the trainer and the seconds that training took.
+            given the run, its trainer and the seconds that training took.
     """
-    if resume:
+    if is_begun(out):
+        if not resume:
+            raise InputError(
+                f"{out} exists and is not empty; go on with --resume, or choose another"
+            )
         config = _resumed_config(config, out)
-        if (out / METRICS).exists():
-            return _finished(out)
-    elif out.exists() and any(out.iterdir()):
-        raise InputError(
-            f"{out} exists and is not empty; go on with --resume, or choose another"
-        )
     lists = lists if lists is not None else build_any_lists(config.data, seed=config.seed)
+    run = RunFolder(config, out, lists, identity_of(config, lists))
+    if (out / METRICS).exists():
+        return _finished(run)
     started = time.perf_counter()
-    scorer = build_model(config, lists)
-    trainer = build_trainer(config, lists, scorer)
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / CONFIG, dump_config(config))
-    about = {"run": run_key(config, lists), "data": lists.data.checksum}
-    stages = shared_stages(config, lists, warmups) if warmups is not None else []
-    spent = 0.0
-    if resume and has_checkpoint(out):  # a run that was killed early has none
-        model, state = load_pair(out)
-        if any(saved.about.get("run") != about["run"] for saved in (model, state)):
-            raise InputError(f"the checkpoint in {out} is of another run, or of other data")
-        trainer.load_state(state.tensors, state.about["progress"], model.tensors)
-        spent = state.about["seconds"]
-    else:
-        begin_after(stages, trainer)
-    with finishing_steps() as asked_to_stop, threads_for(lists):
-        saved_at = time.perf_counter()
-        for record in trainer.run():
-            report(trainer, record)
-            now = time.perf_counter()
-            late = now - saved_at > 60 * config.training.save_minutes
-            if record is not None or late or asked_to_stop():
-                _save(trainer, out, about, now - started + spent)
-                saved_at = time.perf_counter()
-            if asked_to_stop():
-                raise KeyboardInterrupt
-            if record is not None:
-                keep_for_others(stages, trainer)
-    if not has_checkpoint(out):  # there was no epoch to train
-        _save(trainer, out, about, spent)
-    seconds = time.perf_counter() - started + spent
-    return (finish or _finish)(config, out, lists, trainer, seconds)
+    trainer = build_trainer(config, lists, build_model(config, lists))
+    with alone_in(out):
+        saved = _clear_leftovers(out)
+        write_text(out / CONFIG, dump_config(config))
+        stages = shared_stages(config, lists, warmups) if warmups is not None else []
+        if saved is not None:
+            run, spent = _go_on(run, trainer, *saved)
+        else:
+            reused, spent = begin_after(stages, trainer), 0.0
+            for sentence in reused:
+                notice(sentence)
+            run = run._replace(reused=reused)
+        _train(run, trainer, stages, report, since=started - spent)
+        return (finish or _finish)(run, trainer, time.perf_counter() - started + spent)
+
+
+def is_begun(out: Path) -> bool:
+    """Return whether a folder holds more than a run leaves that was killed at once."""
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; name a folder")
+    return out.is_dir() and any(
+        path.name != LOCK and path.suffix != HALF for path in out.iterdir()
+    )
+
+
+def _clear_leftovers(out: Path) -> tuple[Saved, Saved] | None:
+    """Remove what was being written when a run was killed; return its last checkpoint."""
+    remove_halves(out)
+    saved = load_pair(out)
+    if saved is not None and any((out / f"{NEW}{name}").exists() for name in (MODEL, STATE)):
+        save_pair(out, *saved)  # the newest may have one of its files under another name
+    remove_new(out)
+    return saved
+
+
+def _go_on(
+    run: RunFolder, trainer: AnyTrainer, model: Saved, state: Saved
+) -> tuple[RunFolder, float]:
+    """Put a trainer where a checkpoint is; return the run, and the seconds that it took."""
+    for saved, name in ((model, MODEL), (state, STATE)):
+        run.identity.refuse_other(saved.about, run.out / name)
+    kept = load_trainer(trainer, run.out / STATE, state, model.tensors)
+    return run._replace(reused=kept.reused), kept.seconds
+
+
+def _train(
+    run: RunFolder,
+    trainer: AnyTrainer,
+    stages: Sequence[Stage],
+    report: Report,
+    *,
+    since: float,
+) -> None:
+    """Train to the end, saving as the config says; `since` is when training began."""
+    saved_at, patience = time.perf_counter(), 60 * run.config.training.save_minutes
+    with finishing_steps() as asked_to_stop, threads_for(run.lists):
+        try:
+            for record in trainer.run():
+                report(trainer, record)
+                now = time.perf_counter()
+                asked = asked_to_stop()
+                if record is not None or now - saved_at > patience or asked is not None:
+                    _save(run, trainer, now - since)
+                    saved_at = time.perf_counter()
+                if asked is not None:
+                    stop(asked)
+                if record is not None:
+                    keep_for_others(stages, trainer, made_by=_maker(run))
+        except TrainingError as error:
+            kept = (run.out / MODEL).exists()
+            end = "; the last good checkpoint is kept" if kept else ""
+            raise TrainingError(f"{error}{end}") from error
+    if not (run.out / MODEL).exists():  # there was no epoch to train
+        _save(run, trainer, time.perf_counter() - since)
+
+
+def _maker(run: RunFolder) -> str:
+    """Return which run a stage is from, in words that tell no path."""
+    config = run.config
+    return f"{config.method.name}, seed {config.seed}, in {run.out.resolve().name}"
 
 
 def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
@@ -171,19 +250,21 @@ def threads_for(lists: AnyLists) -> AbstractContextManager[None]:
     return nullcontext() if isinstance(lists, Lists) else torch_on_one_thread()
 
 
-def _save(trainer: AnyTrainer, out: Path, about: dict[str, Any], seconds: float) -> None:
+def _save(run: RunFolder, trainer: AnyTrainer, seconds: float) -> None:
     progress = trainer.progress
-    about = about | {"step": progress.mark}
-    going_on = about | {"progress": asdict(progress), "seconds": seconds}
-    save_pair(out, Saved(trainer.model(), about), Saved(trainer.state(), going_on))
+    about = {IDENTITY: run.identity._asdict(), "step": progress.mark}
+    going_on = about | {
+        "progress": asdict(progress), "seconds": seconds, "reused": list(run.reused),
+    }  # fmt: skip
+    save_pair(run.out, Saved(trainer.model(), about), Saved(trainer.state(), going_on))
     write_text(
-        out / LOG, "".join(json.dumps(jsonable(record)) + "\n" for record in progress.history)
+        run.out / LOG,
+        "".join(json.dumps(jsonable(record)) + "\n" for record in progress.history),
     )
 
 
-def _finish(
-    config: Config, out: Path, lists: AnyLists, trainer: AnyTrainer, seconds: float
-) -> dict[str, Any]:
+def _finish(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
+    config, out, lists = run.config, run.out, run.lists
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)
     started = time.perf_counter()
@@ -196,30 +277,33 @@ def _finish(
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started = time.perf_counter()
-    other = measure_other(trainer.scorer, lists, config, out)
+    other = measure_other(trainer.scorer, lists, config, out, run.identity)
     result["seconds"]["other_protocol"] = time.perf_counter() - started
     result["other_protocol"] = told_of_other(config, other)
     warning = disagreement(result, other, lists.data.group_names)
     result["warnings"] = [warning] if warning else []
-    write_text(out / PROVENANCE, json.dumps(provenance(config, lists), indent=2) + "\n")
-    write_result(out / METRICS, result, per_query(config, lists, found, part="test"))
-    return result
+    where_from = provenance(config, lists, run.reused)
+    write_text(out / PROVENANCE, json.dumps(where_from, indent=2) + "\n")
+    queries = per_query(config, lists, found, part="test")
+    return write_result(out / METRICS, result, queries, run.identity)
 
 
-def _finished(out: Path) -> dict[str, Any]:
+def _finished(run: RunFolder) -> dict[str, Any]:
     """Return what a finished run left in its metrics file."""
+    path = run.out / METRICS
     try:
-        found: dict[str, Any] = json.loads((out / METRICS).read_text(encoding="utf-8"))
-    except ValueError as error:
-        kept = (out / STATE).exists()  # which a sweep removes
+        found = read_result(path)
+    except InputError as error:
+        kept = (run.out / STATE).exists()  # which a sweep removes
         advice = "it, and --resume measures again" if kept else "its folder, and train it again"
-        raise InputError(f"{out / METRICS} is damaged; remove {advice}") from error
+        raise InputError(f"{path} is damaged; remove {advice}") from error
+    run.identity.refuse_other(found, path)
     return found
 
 
 def _resumed_config(config: Config, out: Path) -> Config:
     if not (out / CONFIG).exists():
-        raise InputError(f"{out} holds no run to go on with; start it without --resume")
+        raise InputError(f"{out} holds something else than a run; choose another folder")
     kept = load_config(out / CONFIG)
     if dump_config(kept) != dump_config(config):
         raise InputError(

@@ -1,31 +1,71 @@
-"""Ctrl-C that waits for the step under way: half a step cannot be gone on from."""
+"""Signals that ask a process to end: Ctrl-C, SIGTERM, and SIGHUP of a terminal that closes."""
 
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
+
+from fairtopk.errors import Stopped
+
+ENDING = [
+    getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)
+]  # which would end a process without a word
+
+
+def stop(number: int) -> NoReturn:
+    """Raise what a signal stands for."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Stopped(number)
 
 
 @contextmanager
-def finishing_steps() -> Iterator[Callable[[], bool]]:
-    """Yield a function that says whether Ctrl-C was pressed; a second press stops at once.
+def ending_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, leaving nothing half-written.
 
-    Outside the main thread, where signals cannot be handled, it never was.
+    One that is ignored, as SIGHUP is under nohup, stays ignored.
     """
-    pressed = False
+    with _handling(lambda number, frame: stop(number), ENDING):
+        yield
+
+
+@contextmanager
+def finishing_steps() -> Iterator[Callable[[], int | None]]:
+    """Yield a function that returns the signal that asks to stop, or None.
+
+    The step under way is finished first, for training cannot go on from half a step; a second
+    signal stops at once. Outside the main thread, where signals cannot be handled, there is
+    none.
+    """
+    asked: int | None = None
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
+        nonlocal asked
+        if asked is not None:
+            stop(number)
+        asked = number
 
+    with _handling(note, [signal.SIGINT, *ENDING]):
+        yield lambda: asked
+
+
+@contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], numbers: list[signal.Signals]
+) -> Iterator[None]:
+    """Handle some signals for a while."""
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
+        yield
         return
-    before = signal.signal(signal.SIGINT, note)
+    before = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
-        yield lambda: pressed
+        yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, old in before.items():
+            signal.signal(number, old)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from fairtopk.data.files import replacing, write_text
+from fairtopk.data.files import remove_halves, replacing, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.build import reads_features_alone
-from fairtopk.experiments.cells import WARMUPS, is_done, remove_halves, run_cell, tidy_up
+from fairtopk.experiments.cells import WARMUPS, is_done, run_cell, tidy_up
 from fairtopk.experiments.config_file import dump_config, load_config, what_differs
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import warmup_settings

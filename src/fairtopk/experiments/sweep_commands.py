@@ -16,7 +16,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from fairtopk.data.prepared import refuse_used
-from fairtopk.errors import Exit, InputError
+from fairtopk.errors import STOPS, Exit, InputError
 from fairtopk.experiments.console import add_row, console, say, table
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ def sweep(
     set_: Annotated[
         list[str] | None, Option("--set", help="change a key of the config: training.epochs=5")
     ] = None,
-    resume: Annotated[bool, Option(help="go on; runs that are done stay as they are")] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="start, or go on; runs that are done stay as they are")
+    ] = False,
     processes: Annotated[
         int | None, Option(min=1, help="runs at a time; default: one for each core")
     ] = None,
@@ -49,8 +51,6 @@ def sweep(
             refuse_used(out)
         except InputError as error:
             raise InputError(f"{error}, or go on with --resume") from None
-    elif not out.is_dir():
-        raise InputError(f"{out} holds no sweep to go on with; start it without --resume")
 
     from fairtopk.experiments.report import report
     from fairtopk.experiments.sweep import RESULTS, run_sweep
@@ -73,7 +73,7 @@ def kept_so_far(command: str) -> Iterator[None]:
     """Tell on Ctrl-C how to go on."""
     try:
         yield
-    except KeyboardInterrupt:
+    except STOPS:
         say(f"what is done is kept; go on with {command}")
         raise
 

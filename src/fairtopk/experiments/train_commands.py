@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from fairtopk.errors import InputError
+from fairtopk.errors import STOPS, InputError
 from fairtopk.experiments.console import (
     TrainingProgress,
     add_row,
@@ -39,7 +39,12 @@ def train(
     set_: Annotated[
         list[str] | None, Option("--set", help="change a key of the config: method.c=1e5")
     ] = None,
-    resume: Annotated[bool, Option(help="go on where a stopped run left off")] = False,
+    resume: Annotated[
+        bool, Option("--resume", help="start, or go on where a stopped run left off")
+    ] = False,
+    no_cache: Annotated[
+        bool, Option("--no-cache", help="train a warm-up anew that an earlier run has left")
+    ] = False,
 ) -> None:
     """Train one method on one data set.
 
@@ -52,23 +57,32 @@ def train(
     if goal is not None:
         from fairtopk.experiments.goal_commands import train_to_goal
 
-        train_to_goal(settings, goal, out, resume=resume)
+        train_to_goal(settings, goal, out, resume=resume, no_cache=no_cache)
         return
 
-    from fairtopk.checkpoints import has_checkpoint
-    from fairtopk.experiments.result import resume_command
+    from fairtopk.checkpoints import MODEL
+    from fairtopk.experiments.result import METRICS, resume_command
     from fairtopk.experiments.run import train_run
 
+    finished = (out / METRICS).exists()
     with TrainingProgress(f"{settings.method.name} on {settings.data.source}") as progress:
         try:
             result = train_run(
-                settings, out, resume=resume, report=progress, warmups=data_home() / "warmups"
+                settings,
+                out,
+                resume=resume,
+                report=progress,
+                notice=say,
+                warmups=None if no_cache else data_home() / "warmups",
             )
-        except KeyboardInterrupt:
-            if has_checkpoint(out):
+        except STOPS:
+            if (out / MODEL).exists():
                 say(f"saved; go on with: {resume_command(out)}")
             raise
     show_result(result)
+    if finished:
+        say(f"{out} is finished already: nothing was trained")
+        return
     kept = result["chosen_epoch"]
     say(f"kept epoch {kept}; written to {out}" if kept else f"written to {out}")
 
@@ -97,12 +111,12 @@ def evaluate(
         changes["k"] = whole_numbers(k)
     if out is not None and out.exists():
         raise InputError(f"--out {out} exists; choose a new file")
-    result, queries = evaluate_run(run, changes, part=part, data=data)
+    result, queries, identity = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
     if not result["finished"]:
         say("the run is not finished: these are figures of its last checkpoint")
     path = out or run / metrics_name(result)
-    write_result(path, result, queries)
+    write_result(path, result, queries, identity)
     say(f"written to {path}")
 
 

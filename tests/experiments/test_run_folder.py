@@ -1,0 +1,298 @@
+"""What belongs to a run folder, who may work in it, and how work in it ends."""
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+import fairtopk as ft
+from fairtopk import checkpoints
+from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.errors import Exit, Stopped
+from fairtopk.experiments import keys
+from fairtopk.experiments.collecting import collect
+from fairtopk.experiments.config import Config
+from fairtopk.experiments.config_file import check_config, dump_config
+from fairtopk.experiments.measuring import evaluate_run
+from fairtopk.experiments.run import train_run
+from fairtopk.lists import Lists
+from fairtopk.training import Trainer
+
+
+def config(seed: int = 0, method: str = "kso-red") -> Config:
+    values: dict[str, Any] = {
+        "seed": seed,
+        "data": {"source": "synthetic"},
+        "model": {"name": "mf", "width": 8},
+        "method": {"name": method, "k": 10} | ({"c": 1e3} if method == "kso-red" else {}),
+        "training": {"warmup_epochs": 1, "epochs": 2, "lists": {"rated": 5, "unrated": 40}},
+        "evaluation": {"k": [10], "unrated": 50},
+    }
+    return check_config(values, "test")
+
+
+@pytest.fixture(scope="module")
+def lists() -> Lists:
+    return ft.split(ft.load("synthetic"))
+
+
+@pytest.fixture(scope="module")
+def runs(lists: Lists, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two runs of one shape: K-SONG, and KSO-RED."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("k-song", "kso-red"):
+        train_run(config(method=method), folder / method, lists=lists)
+    return folder
+
+
+@pytest.fixture
+def copied(runs: Path, tmp_path: Path) -> Path:
+    shutil.copytree(runs, tmp_path / "runs")
+    return tmp_path / "runs"
+
+
+def weights(out: Path) -> dict[str, torch.Tensor]:
+    return load_tensors(out / "model.safetensors").tensors
+
+
+def alike(one: Path, other: Path) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def edit(path: Path, change: Callable[[str], str]) -> None:
+    before = path.read_text()
+    path.write_text(change(before))
+    assert path.read_text() != before
+
+
+def test_a_model_of_another_run_is_refused(copied: Path) -> None:
+    shutil.copy(copied / "k-song" / "model.safetensors", copied / "kso-red")
+    with pytest.raises(ft.InputError, match=r"model\.safetensors is of another run"):
+        evaluate_run(copied / "kso-red", {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('name = "kso-red"', 'name = "so-red"'), ("seed = 0", "seed = 1")]
+)
+def test_an_edited_config_is_refused_and_its_run_left_out_of_a_report(
+    copied: Path, old: str, new: str
+) -> None:
+    edit(copied / "kso-red" / "config.toml", lambda text: text.replace(old, new))
+    with pytest.raises(ft.InputError, match=r"or the config\.toml beside it was edited"):
+        evaluate_run(copied / "kso-red", {})
+    sweep = collect(copied)
+    assert [result.run.name for result in sweep.results if "full" not in result.lists] != []
+    assert {result.run.name for result in sweep.results} == {"k-song"}
+    assert "kso-red does not hold together" in sweep.missing[0]
+
+
+def test_results_of_another_run_are_left_out_and_named(copied: Path) -> None:
+    (other,) = (copied / "k-song").glob("metrics-full*.json")
+    shutil.copy(other, copied / "kso-red")
+    shutil.copy(copied / "k-song" / "per_query.safetensors", copied / "kso-red")
+    shutil.copy(copied / "k-song" / "provenance.json", copied / "kso-red")
+    said = "\n".join(collect(copied).missing)
+    assert f"kso-red: {other.name} is of another run" in said
+    assert "kso-red has a damaged per_query.safetensors, or one of another run" in said
+    assert "kso-red has no provenance.json" in said
+    with pytest.raises(ft.InputError, match="is of another run than the metrics file"):
+        ft.compare(copied / "k-song", copied / "kso-red")
+
+
+def test_one_damaged_run_does_not_prevent_a_report_of_the_others(copied: Path) -> None:
+    edit(copied / "kso-red" / "metrics.json", lambda text: text.replace('"mean"', '"moan"'))
+    sweep = collect(copied)
+    assert {result.run.name for result in sweep.results} == {"k-song"}
+    assert "kso-red cannot be read, or is of another version" in sweep.missing[0]
+
+
+def test_weights_that_were_changed_are_refused(copied: Path) -> None:
+    path = copied / "kso-red" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ft.InputError, match="its checksum does not fit its content"):
+        evaluate_run(copied / "kso-red", {})
+
+
+def test_tensors_of_another_shape_are_refused_before_they_are_loaded(copied: Path) -> None:
+    path = copied / "kso-red" / "model.safetensors"
+    saved = load_tensors(path)
+    name = next(iter(saved.tensors))
+    save_tensors(path, saved.tensors | {name: torch.zeros(2, 2)}, saved.about)
+    with pytest.raises(ft.InputError, match=r"is torch.float32 of shape \(2, 2\), expected"):
+        evaluate_run(copied / "kso-red", {})
+
+
+def test_a_finished_run_on_other_data_is_refused(copied: Path) -> None:
+    other = ft.split(ft.load("synthetic", seed=1))
+    with pytest.raises(ft.InputError, match="the data, or its split, is not what"):
+        train_run(config(), copied / "kso-red", lists=other, resume=True)
+
+
+def test_a_kill_inside_the_first_checkpoint_is_started_anew(
+    runs: Path, lists: Lists, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "config.toml").write_text(dump_config(config()))
+    (out / "new-model.safetensors").write_bytes(b"half")
+    (out / ".new-model.safetensors.0123.part").write_bytes(b"half")
+    train_run(config(), out, lists=lists, resume=True)
+    assert alike(out, runs / "kso-red")
+    assert not [*out.glob("new-*"), *out.glob(".*.part")]
+
+
+def test_a_folder_with_nothing_but_leftovers_is_new(lists: Lists, tmp_path: Path) -> None:
+    (tmp_path / ".config.toml.0123.part").touch()
+    train_run(config(), tmp_path, lists=lists)
+    assert not [*tmp_path.glob(".*.part")]
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3, 5])
+def test_a_full_disk_loses_nothing_and_resume_goes_on(
+    runs: Path, lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """Only so many files of tensors can be written: from the first checkpoint on."""
+    written, save = 0, checkpoints.save_file
+
+    def full(*given: Any) -> None:
+        nonlocal written
+        if written >= room:
+            raise OSError(28, "No space left on device")
+        written += 1
+        save(*given)
+
+    monkeypatch.setattr(checkpoints, "save_file", full)
+    with pytest.raises(ft.InputError, match=r"^cannot write .*: no space left on device$"):
+        train_run(config(), tmp_path / "run", lists=lists)
+    monkeypatch.undo()
+    assert not [*(tmp_path / "run").glob(".*.part")]
+    train_run(config(), tmp_path / "run", lists=lists, resume=True)
+    assert alike(tmp_path / "run", runs / "kso-red")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, Exit.TERMINATED), (signal.SIGHUP, Exit.HUNG_UP)],
+)
+def test_a_signal_to_end_finishes_the_step_and_saves(
+    runs: Path, lists: Lists, tmp_path: Path, number: int, code: Exit
+) -> None:
+    def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
+        if trainer.progress.total == 5:
+            signal.raise_signal(number)
+
+    with pytest.raises(Stopped) as stopped:
+        train_run(config(), tmp_path / "run", lists=lists, report=stop)
+    assert stopped.value.exit_code == code
+    train_run(config(), tmp_path / "run", lists=lists, resume=True)
+    assert alike(tmp_path / "run", runs / "kso-red")
+
+
+def test_one_process_at_a_time_works_in_a_run_folder(lists: Lists, tmp_path: Path) -> None:
+    with (
+        FileLock(tmp_path / ".lock"),
+        pytest.raises(ft.InputError, match="another process is at work in"),
+    ):
+        train_run(config(), tmp_path, lists=lists)
+    train_run(config(), tmp_path, lists=lists)
+
+
+def test_a_reused_stage_is_told_of_and_kept_in_the_provenance(
+    lists: Lists, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    for name in ("first", "second"):
+        train_run(
+            config(),
+            tmp_path / name,
+            lists=lists,
+            warmups=tmp_path / "warm",
+            notice=said.append,
+        )
+    assert said == ["warm-up reused from kso-red, seed 0, in first"]
+    kept = [
+        json.loads((tmp_path / name / "provenance.json").read_text())["reused"]
+        for name in ("first", "second")
+    ]
+    assert kept == [[], said]
+    (stage,) = (tmp_path / "warm").iterdir()
+    assert stage.stat().st_mode & 0o777 == 0o600
+    assert alike(tmp_path / "first", tmp_path / "second")
+
+
+def test_a_stage_of_other_code_is_not_reused(
+    lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    train_run(config(), tmp_path / "first", lists=lists, warmups=tmp_path / "warm")
+    monkeypatch.setattr(keys, "code_digest", lambda: "of other code")
+    train_run(
+        config(),
+        tmp_path / "second",
+        lists=lists,
+        warmups=tmp_path / "warm",
+        notice=said.append,
+    )
+    assert said == []
+
+
+def test_the_code_digest_is_that_of_the_source(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    package = tmp_path / "package"
+    shutil.copytree(Path(ft.__file__).parent, package)
+    digests = []
+    for edited in (False, True):
+        if edited:
+            with (package / "samplers.py").open("a") as file:
+                file.write("# a change\n")
+        monkeypatch.setattr(ft, "__file__", str(package / "__init__.py"))
+        keys.code_digest.cache_clear()
+        digests.append(keys.code_digest())
+        monkeypatch.undo()
+    keys.code_digest.cache_clear()
+    assert digests[0] == keys.code_digest() != digests[1]
+
+
+def zeroed(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2] + bytes(len(content) - len(content) // 2))
+
+
+def not_finite(path: Path) -> None:
+    tensors, about = load_tensors(path)
+    wrong = {name: value * torch.nan for name, value in tensors.items() if "scorer" in name}
+    save_tensors(path, tensors | wrong, about)
+
+
+@pytest.mark.parametrize("damage", [zeroed, not_finite])
+def test_a_damaged_stage_is_trained_again(
+    lists: Lists, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    said: list[str] = []
+    train_run(config(), tmp_path / "first", lists=lists, warmups=tmp_path / "warm")
+    (stage,) = (tmp_path / "warm").iterdir()
+    damage(stage)
+    train_run(
+        config(),
+        tmp_path / "second",
+        lists=lists,
+        warmups=tmp_path / "warm",
+        notice=said.append,
+    )
+    assert said == []
+    assert alike(tmp_path / "first", tmp_path / "second")
+
+
+def test_a_cache_that_cannot_be_written_stops_nothing(lists: Lists, tmp_path: Path) -> None:
+    (tmp_path / "warm").write_text("a file, where a folder should be")
+    train_run(config(), tmp_path / "run", lists=lists, warmups=tmp_path / "warm")
