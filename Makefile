@@ -11,7 +11,7 @@ demo: $(VENV)/.ready
 	$(BIN)/fairtopk demo
 
 # Tests share the cores; what takes long is in `make slow`.
-PYTEST = $(BIN)/pytest -n auto --dist worksteal
+PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
 test: $(READY)
 	$(PYTEST) -m "not slow"
 

@@ -15,6 +15,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import fairtopk as ft
 
+pytestmark = pytest.mark.slow  # processes that import torch
+
 WORLD, STEPS, LENGTH, FEATURES = 2, 6, 7, 3
 CASES = ["inside", "outside"]  # where the loss is: in the wrapped module, or beside it
 

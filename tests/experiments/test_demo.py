@@ -14,6 +14,8 @@ from fairtopk.errors import InputError
 from fairtopk.experiments import demo
 from fairtopk.experiments.console import console
 
+pytestmark = pytest.mark.slow
+
 METHODS = ("k-song", "kso-red", "fair-distill")
 
 

@@ -47,6 +47,7 @@ def write_none(drawn: Drawn, out: Path) -> None:
         write_text(out / f"{drawn.name}.{kind}", "a figure")
 
 
+@pytest.mark.slow
 def test_from_runs_to_a_page_and_again_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

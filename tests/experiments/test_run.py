@@ -150,6 +150,7 @@ def stop_and_go(settings: Config, lists: Lists, tmp_path: Path) -> None:
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_lazy")
 def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path) -> None:
     """Kill -9 between two steps, between two files of a checkpoint, and before one."""

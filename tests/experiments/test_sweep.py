@@ -98,6 +98,7 @@ def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None
     assert not list(swept.rglob("*state.safetensors"))
 
 
+@pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
     toml: Path, swept: Path, tmp_path: Path
 ) -> None:

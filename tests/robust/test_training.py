@@ -152,6 +152,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path) -> None:
     settings, out = config(rounds=5), tmp_path / "parts"
     train_run(settings, tmp_path / "whole", lists=lists)
