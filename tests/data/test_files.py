@@ -1,6 +1,9 @@
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from fairtopk.data.files import read_text, remove_halves, replacing, write_text
@@ -48,16 +51,23 @@ def test_a_full_disk_is_told_in_a_sentence_that_names_the_file(tmp_path: Path) -
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
 
-    def write() -> None:
+    def write(what: Callable[[], object]) -> None:
         with replacing(path) as temporary:
             temporary.touch()
-            with open("/dev/full", "w") as full:
-                full.write("x")
+            what()
 
-    with pytest.raises(InputError, match=r"^cannot write .*a\.txt: no space left on device$"):
-        write()
-    assert path.read_text() == "first"
-    assert list(tmp_path.iterdir()) == [path]
+    def write_plainly() -> None:
+        with open("/dev/full", "w") as full:
+            full.write("x")
+
+    frame = pl.DataFrame({"a": range(1000)})
+    for what in (write_plainly, partial(frame.write_parquet, "/dev/full")):
+        with pytest.raises(
+            InputError, match=r"^cannot write .*a\.txt: no space left on"
+        ):
+            write(what)
+        assert path.read_text() == "first"
+        assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_temporary_name_cannot_be_guessed(tmp_path: Path) -> None:

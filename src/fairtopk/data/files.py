@@ -1,11 +1,14 @@
 """Files that are read whole, and written so that a reader never sees half of one."""
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import polars as pl
 
 from fairtopk.errors import InputError
 
@@ -91,15 +94,24 @@ def _temporary(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
-    except OSError as error:
-        # Files that are read meanwhile have names of their own; a full disk has none.
-        name = os.fsdecode(error.filename) if error.filename is not None else str(temporary)
-        if not name.startswith((str(temporary), str(path.parent))):
+    except (OSError, pl.exceptions.ComputeError) as error:
+        why = _why_not_written(error, path, temporary)
+        if why is None:
             raise
-        why = (error.strerror or str(error)).lower()
         raise InputError(f"cannot write {path}: {why}") from error
     finally:
         _remove(temporary)
+
+
+def _why_not_written(error: Exception, path: Path, temporary: Path) -> str | None:
+    """Return what the system said about a write; None for an error of something else."""
+    if isinstance(error, OSError):
+        # Files that are read meanwhile have names of their own; a full disk has none.
+        name = str(temporary if error.filename is None else os.fsdecode(error.filename))
+        beside = name.startswith((str(temporary), str(path.parent)))
+        return (error.strerror or str(error)).lower() if beside else None
+    found = re.search(r"([^:]+) \(os error \d+\)", str(error))  # as polars words it
+    return found[1].strip().lower() if found else None
 
 
 def remove_halves(folder: Path) -> None:

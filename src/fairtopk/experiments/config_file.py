@@ -9,6 +9,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
+from fairtopk.data.files import read_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.settings import RUN_PRESETS
 from fairtopk.experiments.config import Config, Section
@@ -29,7 +30,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """Return what a TOML file says after `changes`, not yet checked."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = tomllib.loads(read_text(path))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a TOML file: {error}") from error
     except FileNotFoundError as error:
