@@ -62,9 +62,7 @@ def test_a_full_disk_is_told_in_a_sentence_that_names_the_file(tmp_path: Path) -
 
     frame = pl.DataFrame({"a": range(1000)})
     for what in (write_plainly, partial(frame.write_parquet, "/dev/full")):
-        with pytest.raises(
-            InputError, match=r"^cannot write .*a\.txt: no space left on"
-        ):
+        with pytest.raises(InputError, match=r"^cannot write .*a\.txt: no space left on"):
             write(what)
         assert path.read_text() == "first"
         assert list(tmp_path.iterdir()) == [path]

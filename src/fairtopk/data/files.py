@@ -24,8 +24,9 @@ def refuse_unreadable(path: Path) -> None:
         if path.is_dir():
             raise InputError(f"{path} is a folder; name a file")
         if not path.is_file():
-            here = path.exists() or path.is_symlink()
-            raise InputError(f"{path} {'is not a regular file' if here else 'does not exist'}")
+            there = path.exists() or path.is_symlink()
+            what = "is not a regular file" if there else "does not exist; check the path"
+            raise InputError(f"{path} {what}")
     except OSError as error:  # such as a name that is too long, or a folder that is closed
         why = (error.strerror or str(error)).lower()
         raise InputError(f"{path} cannot be read: {why}") from error

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from fairtopk.kernels.compiled import compiled
 
 
-@compiled
 def sizes_without(
     users: NDArray[np.int64],
     offsets: NDArray[np.int64],
@@ -26,21 +25,18 @@ def sizes_without(
         group: Group numbers of all items, -1 unknown, ``[n_items]``.
         n_groups: How many groups there are, G.
     """
-    whole = np.zeros(n_groups, np.int64)
-    for one in group:
-        if one >= 0:
-            whole[one] += 1
-    sizes = np.empty((len(users), n_groups), np.int64)
-    for row in range(len(users)):
-        for one in range(n_groups):
-            sizes[row, one] = whole[one]
-        for slot in range(offsets[users[row]], offsets[users[row] + 1]):
-            if group[item[slot]] >= 0:
-                sizes[row, group[item[slot]]] -= 1
-    return sizes
+    lacking = offsets[users + 1] - offsets[users]
+    row = np.repeat(np.arange(len(users)), lacking)
+    slot = np.arange(len(row)) - np.repeat(
+        np.cumsum(lacking) - lacking - offsets[users], lacking
+    )
+    label = group[item[slot]]
+    known = label >= 0
+    place = row[known] * n_groups + label[known]
+    lacked = np.bincount(place, minlength=len(users) * n_groups).reshape(-1, n_groups)
+    return np.bincount(group[group >= 0], minlength=n_groups) - lacked
 
 
-@compiled
 def relevance_of(
     listed: NDArray[np.int32],
     users: NDArray[np.int64],
@@ -61,6 +57,21 @@ def relevance_of(
     """
     relevance = np.zeros(listed.shape, rating.dtype)
     rated = np.zeros(n_items, rating.dtype)
+    _fill_relevance(listed, users, offsets, item, rating, rated, relevance)
+    return relevance
+
+
+@compiled
+def _fill_relevance(
+    listed: NDArray[np.int32],
+    users: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    rating: NDArray[np.floating],
+    rated: NDArray[np.floating],
+    relevance: NDArray[np.floating],
+) -> None:
+    """Fill in `relevance`; `rated` is room for a user's ratings, 0 before and after."""
     for row in range(len(users)):
         start, stop = offsets[users[row]], offsets[users[row] + 1]
         for slot in range(start, stop):
@@ -70,4 +81,3 @@ def relevance_of(
                 relevance[row, place] = rated[listed[row, place]]
         for slot in range(start, stop):
             rated[item[slot]] = 0
-    return relevance

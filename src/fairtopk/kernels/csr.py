@@ -42,26 +42,28 @@ def is_sorted(keys: NDArray[np.integer]) -> bool:
     return True
 
 
-@compiled
 def offsets_of(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
     """Return where the rows of each key start once grouped, ``[n_keys + 1]``."""
     offsets = np.zeros(n_keys + 1, np.int64)
-    for key in keys:
-        offsets[key + 1] += 1
-    for key in range(n_keys):
-        offsets[key + 1] += offsets[key]
+    np.cumsum(np.bincount(keys, minlength=n_keys), out=offsets[1:])
     return offsets
 
 
-@compiled
 def stable_order(keys: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows grouped by key, those of one key in their given order (counting sort)."""
-    following = offsets[:-1].copy()
     order = np.empty(len(keys), np.int64)
+    _fill_order(keys, offsets[:-1].copy(), order)
+    return order
+
+
+@compiled
+def _fill_order(
+    keys: NDArray[np.integer], following: NDArray[np.int64], order: NDArray[np.int64]
+) -> None:
+    """Fill in the order; `following` is where the next row of each key goes."""
     for row in range(len(keys)):
         order[following[keys[row]]] = row
         following[keys[row]] += 1
-    return order
 
 
 @compiled

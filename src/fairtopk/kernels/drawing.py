@@ -16,31 +16,42 @@ def normal(state: np.uint64) -> float:
     return radius * math.cos(2.0 * math.pi * uniform(advance(state)))
 
 
-@compiled
 def normals(seed: int, purpose: int, count: int) -> NDArray[np.float64]:
     """Return one standard normal number of each stream (seed, purpose, 0), ..., ``[count]``."""
     values = np.empty(count, np.float64)
-    for row in range(count):
-        values[row] = normal(stream(seed, purpose, row))
+    _fill_normals(seed, purpose, values)
     return values
 
 
 @compiled
+def _fill_normals(seed: int, purpose: int, values: NDArray[np.float64]) -> None:
+    for row in range(len(values)):
+        values[row] = normal(stream(seed, purpose, row))
+
+
 def alias_table(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return a table for drawing rows in proportion to `weight` in constant time (Vose).
 
     A place k drawn uniformly stands for itself with chance ``keep[k]``, else for ``alias[k]``.
     """
-    count = len(weight)
-    scale = count / weight.sum()
-    keep = np.empty(count, np.float64)
-    alias = np.empty(count, np.int32)
+    total = 0.0
+    for one in weight.tolist():  # one after the other: numpy's sum has another last bit
+        total += one
+    keep = weight * (len(weight) / total)
+    alias = np.arange(len(weight), dtype=np.int32)
+    _share_out(keep, alias, np.empty(len(weight), np.int64))
+    return keep, alias
+
+
+@compiled
+def _share_out(
+    keep: NDArray[np.float64], alias: NDArray[np.int32], stack: NDArray[np.int64]
+) -> None:
+    """Let places with chance to spare stand for rows with too much; `stack` is room."""
     # One stack grows from each end: places with chance to spare, and rows with too much.
-    stack = np.empty(count, np.int64)
+    count = len(keep)
     spare, excess = 0, count
     for row in range(count):
-        keep[row] = weight[row] * scale
-        alias[row] = row
         if keep[row] < 1.0:
             stack[spare] = row
             spare += 1
@@ -56,4 +67,3 @@ def alias_table(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArr
             excess += 1
             stack[spare] = giver
             spare += 1
-    return keep, alias

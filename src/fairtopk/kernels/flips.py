@@ -19,15 +19,17 @@ def picked_sums(rows: Doubles, draws: NDArray[np.uint8]) -> Doubles:
             rounded up; bits past the last row pick nothing.
     """
     sums = np.zeros((len(draws), rows.shape[1]))
-    _add_picked(rows, draws, sums)
+    _add_picked(rows, draws, np.zeros((VALUES, rows.shape[1])), sums)
     return sums
 
 
 @compiled
-def _add_picked(rows: Doubles, draws: NDArray[np.uint8], sums: Doubles) -> None:
-    """Add eight rows at a time: the sums of all choices among them serve every draw."""
+def _add_picked(rows: Doubles, draws: NDArray[np.uint8], table: Doubles, sums: Doubles) -> None:
+    """Add eight rows at a time: the sums of all choices among them serve every draw.
+
+    `table` is room for those, 0 for none of them, ``[256, M]``.
+    """
     (n, width), (n_draws, n_bytes) = rows.shape, draws.shape
-    table = np.zeros((VALUES, width))
     for byte in range(n_bytes):
         filled = 1
         for row in range(BITS - 1, -1, -1):  # the last row has the lowest bit

@@ -52,9 +52,10 @@ def fill_by_bounds(
     n_slots, n_groups = group.shape[1], shares.shape[1]
     head, following = np.empty(n_groups, np.int64), np.empty(n_slots, np.int64)
     taken, used = np.empty(n_groups, np.int64), np.empty(n_slots, np.bool_)
+    groups = np.empty(n_groups, np.int64)
     for query in range(len(n_items)):
         n = n_items[query]
-        present = _queues(group[query], n, head, following)
+        present = _queues(group[query], n, head, following, groups)
         taken[:], used[:] = 0, False
         for place in range(min(k, n)):
             one = _next_group(shares[query], present, head, taken, place + 1, rule)
@@ -67,7 +68,6 @@ def fill_by_bounds(
     return met
 
 
-@compiled
 def fill_by_sorting(
     group: NDArray[np.int16],
     n_items: NDArray[np.int64],
@@ -83,13 +83,37 @@ def fill_by_sorting(
     """
     met = np.ones(len(n_items), np.bool_)
     n_slots, n_groups = group.shape[1], shares.shape[1]
-    head, following = np.empty(n_groups, np.int64), np.empty(n_slots, np.int64)
-    taken, used = np.empty(n_groups, np.int64), np.empty(n_slots, np.bool_)
-    due = np.empty(n_slots, np.int64)  # the last rank that the item at a new place may have
+    by_group, by_slot = np.empty((3, n_groups), np.int64), np.empty((2, n_slots), np.int64)
+    used = np.empty(n_slots, np.bool_)
+    wanted = np.ascontiguousarray(shares)
+    _sort_lists(group, n_items, wanted, k, by_group, by_slot, used, order, met)
+    return met
+
+
+@compiled
+def _sort_lists(
+    group: NDArray[np.int16],
+    n_items: NDArray[np.int64],
+    shares: NDArray[np.float64],
+    k: int,
+    by_group: NDArray[np.int64],
+    by_slot: NDArray[np.int64],
+    used: NDArray[np.bool_],
+    order: NDArray[np.int64],
+    met: NDArray[np.bool_],
+) -> None:
+    """Fill in `order` and `met`; the three before them are room for one list."""
+    n_groups = shares.shape[1]
+    head, taken, groups = by_group[0], by_group[1], by_group[2]
+    # Beside the next item of a group: the last rank that the item at a new place may have.
+    following, due = by_slot[0], by_slot[1]
     for query in range(len(n_items)):
         n, row = n_items[query], order[query]
-        present = _queues(group[query], n, head, following)
-        taken[:], used[:] = 0, False
+        present = _queues(group[query], n, head, following, groups)
+        for one in range(n_groups):
+            taken[one] = 0
+        for place in range(len(used)):
+            used[place] = False
         for appended in range(min(k, n)):
             one = _next_due(shares[query], present, head, taken)
             item, last = head[one], n
@@ -105,19 +129,23 @@ def fill_by_sorting(
             head[one] = following[item]
         _fill_rest(used, n, min(k, n), row)
         met[query] = _has_floors(group[query], shares[query], row[: min(k, n)], taken)
-    return met
 
 
 @compiled
 def _queues(
-    group: NDArray[np.int16], n: int, head: NDArray[np.int64], following: NDArray[np.int64]
+    group: NDArray[np.int16],
+    n: int,
+    head: NDArray[np.int64],
+    following: NDArray[np.int64],
+    present: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """Fill in the best place of each group and the next one after each place; -1 is none.
 
-    Returns the groups that the list has.
+    Returns the groups that the list has, in the front of `present`.
     """
-    head[:] = -1
-    present, count = np.empty(len(head), np.int64), 0
+    for one in range(len(head)):
+        head[one] = -1
+    count = 0
     for place in range(n - 1, -1, -1):
         if head[group[place]] < 0:
             present[count] = group[place]
@@ -209,7 +237,8 @@ def _has_floors(
     taken: NDArray[np.int64],
 ) -> bool:
     """Return whether each item of `top` is where it is due or before; overwrites `taken`."""
-    taken[:] = 0
+    for one in range(len(taken)):
+        taken[one] = 0
     for place in range(len(top)):
         one = group[top[place]]
         taken[one] += 1

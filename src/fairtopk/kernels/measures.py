@@ -122,6 +122,12 @@ def place_sums(
     """
     n_queries, n_groups = size.shape
     sums = _no_sums(n_queries, n_groups, len(ks))
+    places = Places(  # of one kind, so that they are compiled for once
+        places.exposure.astype(np.float64, copy=False),
+        places.group.astype(np.int32, copy=False),
+        places.relevance.astype(np.float64, copy=False),
+        places.length,
+    )
     _add_heads(places, np.array(ks), discounts(places.group.shape[1]), sums)
     return _summed_up(sums)._replace(size=size[:, :, None], ideal=ideal)
 

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.csr import offsets_of
 from fairtopk.kernels.random import GOLDEN, mix, stream
 
 CERTAIN = 256  # values of a draw, a byte
@@ -39,25 +40,28 @@ class Dropout(NamedTuple):
     keep: int
 
 
-@compiled
 def group_pairs(item: NDArray[np.int32], n_items: int) -> Pairs:
     """Return the slots of lists, ``[Q, L]``, by item; those of an item in their given order."""
-    n_rows, n_slots = item.shape
-    offsets = np.zeros(n_items + 1, np.int64)
-    for row in range(n_rows):
-        for slot in range(n_slots):
-            offsets[item[row, slot] + 1] += 1
-    for one in range(n_items):
-        offsets[one + 1] += offsets[one]
-    following = offsets[:-1].copy()
+    offsets = offsets_of(item.ravel(), n_items)
     pairs = Pairs(offsets, np.empty(item.size, np.int32), np.empty(item.size, np.int32))
-    for row in range(n_rows):
-        for slot in range(n_slots):
-            place = following[item[row, slot]]
-            pairs.row[place] = row
-            pairs.slot[place] = slot
-            following[item[row, slot]] += 1
+    _fill_pairs(item, offsets[:-1].copy(), pairs.row, pairs.slot)
     return pairs
+
+
+@compiled
+def _fill_pairs(
+    item: NDArray[np.int32],
+    following: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    slots: NDArray[np.int32],
+) -> None:
+    """Fill in the pairs; `following` is where the next of each item goes."""
+    for row in range(item.shape[0]):
+        for slot in range(item.shape[1]):
+            place = following[item[row, slot]]
+            rows[place] = row
+            slots[place] = slot
+            following[item[row, slot]] += 1
 
 
 @compiled
@@ -68,7 +72,9 @@ def draw_kept(dropout: Dropout, row: int, slot: int, words: NDArray[np.uint64]) 
     is kept. All eight are added at once, their top bits apart so that nothing is carried into
     the next: a loop over bytes took twice as long.
     """
-    state = stream(dropout.seed, row, slot)
+    state = stream(
+        dropout.seed, np.int64(row), np.int64(slot)
+    )  # as elsewhere, to compile it once
     added = EACH * np.uint64(CERTAIN - dropout.keep)
     for place in range(len(words)):
         draws = mix(state)

@@ -13,7 +13,6 @@ from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.random import advance, below, stream, uniform
 
 
-@compiled
 def training_lists(
     users: NDArray[np.integer],
     offsets: NDArray[np.int64],
@@ -41,15 +40,30 @@ def training_lists(
     lists = np.zeros((len(users), rated + unrated), np.int32)
     slots = np.full((len(users), rated), -1, np.int64)
     mask = np.zeros((len(users), rated + unrated), np.bool_)
-    taken = np.zeros(n_items, np.bool_)
+    _fill_training(users, offsets, item, np.zeros(n_items, np.bool_), key, lists, slots, mask)
+    return lists, slots, mask
+
+
+@compiled
+def _fill_training(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    taken: NDArray[np.bool_],
+    key: tuple[int, int],
+    lists: NDArray[np.int32],
+    slots: NDArray[np.int64],
+    mask: NDArray[np.bool_],
+) -> None:
+    rated = slots.shape[1]
     for row in range(len(users)):
         user = users[row]
         start, stop = offsets[user], offsets[user + 1]
         state = stream(key[0], key[1], user)
         state = draw_rated(start, stop, item, state, slots[row], lists[row], mask[row])
         count, state = draw_others(item[start:stop], taken, state, lists[row, rated:])
-        mask[row, rated : rated + count] = True
-    return lists, slots, mask
+        for place in range(rated, rated + count):
+            mask[row, place] = True
 
 
 @compiled
@@ -95,7 +109,6 @@ def catalogue_lists(
     return lists, slots, mask
 
 
-@compiled
 def evaluation_lists(
     users: NDArray[np.integer],
     offsets: NDArray[np.int64],
@@ -118,8 +131,27 @@ def evaluation_lists(
     rated, unrated = sizes
     lists = np.zeros((len(users), rated + unrated), np.int32)
     slots = np.full((len(users), rated + unrated), -1, np.int64)
-    mask = np.zeros((len(users), rated + unrated), np.bool_)
-    taken = np.zeros(n_items, np.bool_)
+    taken, length = np.zeros(n_items, np.bool_), np.empty(len(users), np.int64)
+    stream_key = (key[0], -1 - key[1])
+    _fill_evaluation(
+        users, offsets, item, held_out, unrated, taken, stream_key, lists, slots, length
+    )
+    return lists, slots, np.arange(rated + unrated) < length[:, None]
+
+
+@compiled
+def _fill_evaluation(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    held_out: NDArray[np.bool_],
+    unrated: int,
+    taken: NDArray[np.bool_],
+    key: tuple[int, int],
+    lists: NDArray[np.int32],
+    slots: NDArray[np.int64],
+    length: NDArray[np.int64],
+) -> None:
     for row in range(len(users)):
         user = users[row]
         start, stop = offsets[user], offsets[user + 1]
@@ -129,20 +161,18 @@ def evaluation_lists(
                 lists[row, count] = item[slot]
                 slots[row, count] = slot
                 count += 1
-        state = stream(key[0], -1 - key[1], user)
+        state = stream(key[0], key[1], user)
         others = lists[row, count : count + unrated]
         drawn, state = draw_others(item[start:stop], taken, state, others)
         count += drawn
-        mask[row, :count] = True
+        length[row] = count
         for place in range(count - 1, 0, -1):
             state = advance(state)
             other = below(state, place + 1)
             lists[row, place], lists[row, other] = lists[row, other], lists[row, place]
             slots[row, place], slots[row, other] = slots[row, other], slots[row, place]
-    return lists, slots, mask
 
 
-@compiled
 def group_lists(
     users: NDArray[np.integer],
     offsets: NDArray[np.int64],
@@ -165,7 +195,21 @@ def group_lists(
     n_groups = len(offsets) - 1
     lists = np.zeros((len(users), n_groups * size), np.int32)
     label = np.full((len(users), n_groups * size), -1, np.int32)
-    slots = np.empty(size, np.int64)
+    _fill_groups(users, offsets, item, key, np.empty(size, np.int64), lists, label)
+    return lists, label
+
+
+@compiled
+def _fill_groups(
+    users: NDArray[np.integer],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    key: tuple[int, int],
+    slots: NDArray[np.int64],
+    lists: NDArray[np.int32],
+    label: NDArray[np.int32],
+) -> None:
+    n_groups, size = len(offsets) - 1, len(slots)
     for row in range(len(users)):
         # The complement of the user keeps this stream apart from that of the user's list.
         state = stream(key[0], key[1], -1 - users[row])
@@ -175,7 +219,6 @@ def group_lists(
             for place in range(min(size, stop - start)):
                 lists[row, group * size + place] = item[slots[place]]
                 label[row, group * size + place] = group
-    return lists, label
 
 
 @compiled

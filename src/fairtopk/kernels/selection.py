@@ -25,14 +25,23 @@ def slots_past_top(scores: Floats, weight: Floats, k: NDArray[np.int64]) -> NDAr
         weight: 0 for slots that do not count, ``[Q, L]``.
         k: Of each list, not negative, ``[Q]``.
     """
-    return _slots_past_top(scores.view(BITS[scores.dtype]), weight, k)
+    bits = scores.view(BITS[scores.dtype])
+    found = np.full(len(bits), -1)
+    _find_past_top(bits, weight, k, np.empty(bits.shape[1], bits.dtype), found)
+    return found
 
 
 @compiled
-def _slots_past_top(bits: Integers, weight: Floats, k: NDArray[np.int64]) -> NDArray[np.int64]:
+def _find_past_top(
+    bits: Integers,
+    weight: Floats,
+    k: NDArray[np.int64],
+    keys: Integers,
+    found: NDArray[np.int64],
+) -> None:
+    """Fill in `found`, ``[Q]``; `keys` is room for those of a list, ``[L]``."""
     n_lists, n_slots = bits.shape
     least, most = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
-    keys, found = np.empty(n_slots, bits.dtype), np.full(n_lists, -1)
     for row in range(n_lists):
         for slot in range(n_slots):
             value = bits[row, slot]
@@ -55,16 +64,8 @@ def _slots_past_top(bits: Integers, weight: Floats, k: NDArray[np.int64]) -> NDA
             if keys[slot] == low:
                 found[row] = slot
                 break
-    return found
 
 
-@compiled
 def are_flags(weight: Floats) -> bool:
     """Return whether every weight is 0 or 1, ``[Q, L]``."""
-    for row in range(weight.shape[0]):
-        others = 0
-        for slot in range(weight.shape[1]):
-            others += weight[row, slot] * (weight[row, slot] - 1) != 0
-        if others > 0:
-            return False
-    return True
+    return bool(((weight == 0) | (weight == 1)).all())

@@ -12,7 +12,6 @@ from fairtopk.kernels.random import advance, stream, uniform
 TRAIN, VALIDATION, TEST = np.int8(0), np.int8(1), np.int8(2)
 
 
-@compiled
 def hold_out_last(
     offsets: NDArray[np.int64],
     time: NDArray[np.int64] | NDArray[np.float64],
@@ -26,7 +25,20 @@ def hold_out_last(
     the later rating. Users with fewer than `min_ratings` stay in training.
     """
     part = np.full(len(time), TRAIN, np.int8)
-    latest = np.empty(test + validation, np.int64)  # slots, from the latest to the earliest
+    _mark_last(offsets, time, test, min_ratings, np.empty(test + validation, np.int64), part)
+    return part
+
+
+@compiled
+def _mark_last(
+    offsets: NDArray[np.int64],
+    time: NDArray[np.int64] | NDArray[np.float64],
+    test: int,
+    min_ratings: int,
+    latest: NDArray[np.int64],
+    part: NDArray[np.int8],
+) -> None:
+    """Mark what is held out; `latest` is room for slots, from the latest to the earliest."""
     for user in range(len(offsets) - 1):
         if offsets[user + 1] - offsets[user] < min_ratings:
             continue
@@ -44,7 +56,6 @@ def hold_out_last(
             latest[place] = slot
         for place in range(filled):
             part[latest[place]] = TEST if place < test else VALIDATION
-    return part
 
 
 @compiled

@@ -79,7 +79,7 @@ def fill_users(
     for user in range(block[0], block[1]):
         start, stop = offsets[user], offsets[user + 1]
         taste, mine = tastes[user], item[start:stop]
-        state = stream(seed, ROWS, user)
+        state = stream(seed, np.int64(ROWS), user)
         # Past some draws per item, one look at every item is the quicker way.
         state = choose(state, taste, catalogue, 2 * n_items, mine, taken)
         state = _shuffle(state, mine)
@@ -192,7 +192,7 @@ def _record(
 @compiled
 def _tick(state: np.uint64, time: NDArray[np.int64]) -> None:
     state = advance(state)
-    now = EARLIEST + below(state, YEARS)
+    now = EARLIEST + below(state, np.int64(YEARS))
     for slot in range(len(time)):
         time[slot] = now
         state = advance(state)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.kernels.exponentials import fill_exponentials
-from fairtopk.kernels.ranking import BYTE, Floats, Signed, Work, rank_row, room_for
+from fairtopk.kernels.ranking import Floats, Work, rank_row, room_for
 
 NO_ITEMS = np.empty(0, np.int32)
 
@@ -75,25 +75,11 @@ def top_of(
 
 def first_not_finite(scores: Floats) -> tuple[int, int]:
     """Return the row and column of a score that is NaN or infinite, or (-1, -1)."""
-    signed = f"i{scores.itemsize}"
-    infinity = int(np.array(np.inf, scores.dtype).view(signed))
-    return _first_from(scores.view(signed), infinity)
-
-
-@compiled
-def _first_from(bits: Signed, least: int) -> tuple[int, int]:
-    """Return where bits are at least `least`, but for the sign, or (-1, -1)."""
-    kind = bits.dtype.type
-    all_but_sign = kind((1 << (BYTE * bits.itemsize - 1)) - 1)
-    for row in range(len(bits)):
-        most = kind(0)
-        for column in range(bits.shape[1]):
-            most = max(most, kind(bits[row, column] & all_but_sign))
-        if most >= least:
-            for column in range(bits.shape[1]):
-                if bits[row, column] & all_but_sign >= least:
-                    return row, column
-    return -1, -1
+    finite = np.isfinite(scores)
+    if finite.all():
+        return -1, -1
+    row, column = np.unravel_index(finite.argmin(), finite.shape)
+    return int(row), int(column)
 
 
 @compiled
