@@ -23,7 +23,7 @@ def table() -> pl.DataFrame:
             "doc": [10, 10, 20, 30, 40],
             "length": [1.5, -2.0, 0.25, 3.0, 4.0],
             "clicks": [1, 0, 7, 2, 5],
-            "grade": [-0.5, 2.0, 1.0, 0.0, 3.25],
+            "grade": [0.5, 2.0, 1.0, 0.0, 3.25],
             "sex": ["f", "m", None, "m", "m"],
         }
     )
@@ -37,7 +37,7 @@ def test_rows_are_grouped_by_query_in_the_order_of_the_source(table: pl.DataFram
     assert data.row.tolist() == [0, 2, 1, 4, 3]
     assert data.item_ids.to_list() == [10, 20, 10, 40, 30]
     assert data.values.tolist() == [[1.5, 1], [0.25, 7], [-2, 0], [4, 5], [3, 2]]
-    assert data.relevance.tolist() == [-0.5, 1.0, 2.0, 3.25, 0.0]
+    assert data.relevance.tolist() == [0.5, 1.0, 2.0, 3.25, 0.0]
     assert data.query_of_row().tolist() == [0, 0, 1, 1, 2]
     assert (data.n_queries, data.n_rows) == (3, 5)
     assert {data.values.dtype, data.relevance.dtype} == {np.dtype(np.float32)}
@@ -146,8 +146,9 @@ def test_booleans_are_features_when_they_are_named() -> None:
 
 IDS = st.integers(-3, 3) | st.integers(10**15, 10**15 + 3)
 NUMBERS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+GRADES = st.floats(0, 100, width=32)
 TABLE_ROWS = st.lists(
-    st.tuples(IDS, IDS, NUMBERS, NUMBERS, NUMBERS, st.sampled_from(["f", "m", None])),
+    st.tuples(IDS, IDS, GRADES, NUMBERS, NUMBERS, st.sampled_from(["f", "m", None])),
     min_size=1,
     unique_by=lambda row: row[:2],
 )
@@ -259,6 +260,7 @@ def test_a_feature_with_the_name_of_a_column_of_the_way_out_is_refused(
 
 def test_the_law_students_have_their_women_as_the_smaller_group(real_data: Path) -> None:
     frame = pl.read_parquet(real_data / "ltr" / "law-students.gender.parquet")
+    frame = frame.with_columns(pl.col("relevance").clip(0))  # one student has -0.01
 
     data = Features.from_frame(
         frame, query="query_id", relevance="relevance", group="protected"
@@ -286,3 +288,13 @@ def test_the_w3c_experts_have_the_published_share_of_women(real_data: Path) -> N
     assert (data.n_queries, data.n_rows) == (60, 12_190)
     assert data.group_names[0] == "1"
     assert data.group_counts["1"] / data.n_rows == pytest.approx(0.103, abs=5e-4)
+
+
+@pytest.mark.parametrize("grade", [-0.5, 101.0])
+def test_relevance_that_no_gain_can_be_taken_of_is_refused(
+    table: pl.DataFrame, grade: float
+) -> None:
+    with pytest.raises(
+        InputError, match="row 2 of the table: relevance must lie between 0 and"
+    ):
+        Features.from_frame(replaced(table, "grade", 2, grade), **COLUMNS)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairtopk.data import letor, paths
 from fairtopk.data.groups import GroupRule, groups_from
 from fairtopk.data.letor import read_letor
 from fairtopk.errors import InputError
@@ -20,6 +21,7 @@ SAMPLE = """\
 1.5 qid:9 1:1 #docid=GX1
 0 qid:10 3:0.5 # docid = GX3"""
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+GRADES = st.floats(0, 100, width=32)
 
 
 def written(folder: Path, text: str, name: str = "sample.txt") -> Path:
@@ -188,11 +190,28 @@ def test_a_document_twice_in_a_query_is_refused_with_both_lines(tmp_path: Path) 
         read_letor(tmp_path)
 
 
-def test_a_matrix_past_8_gb_is_refused_with_its_size(tmp_path: Path) -> None:
-    path = written(tmp_path, "1 qid:1 1:1 1500000000:1\n0 qid:1 1:1\n")
-
-    with pytest.raises(InputError, match=r"12\.0 GB .* 2 documents by 1,500,000,000 features"):
+def test_a_matrix_past_what_the_machine_or_the_limit_holds_is_refused_with_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, "1 qid:1 1:1 10000:1\n0 qid:1 1:1\n")
+    monkeypatch.setattr(letor, "LIMIT_BYTES", 79_999)
+    with pytest.raises(InputError, match=r"2 documents by 10,000 features would take 0\.0 GB"):
         read_letor(path)
+    monkeypatch.setattr(paths, "memory_bytes", lambda: 100_000)
+    with pytest.raises(InputError, match=r"features takes 0\.0 GB, and at most half of this"):
+        read_letor(path)
+
+
+def test_a_feature_number_past_the_bound_is_refused_with_the_bound(tmp_path: Path) -> None:
+    path = written(tmp_path, "1 qid:1 1:1 1500000000:1\n0 qid:1 1:1\n")
+    with pytest.raises(InputError, match=r"number 1,500,000,000; numbers go up to 10,000, so"):
+        read_letor(path)
+
+
+@pytest.mark.parametrize("label", ["-1", "1e9"])
+def test_relevance_that_no_gain_can_be_taken_of_is_refused(tmp_path: Path, label: str) -> None:
+    with pytest.raises(InputError, match="line 2: relevance must lie between 0 and 100, got"):
+        read_letor(written(tmp_path, f"1 qid:1 1:1\n{label} qid:1 1:1\n"))
 
 
 @pytest.mark.parametrize(
@@ -223,7 +242,7 @@ def test_a_rule_that_matches_every_document_is_refused(tmp_path: Path) -> None:
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 4), FLOATS, st.dictionaries(st.integers(0, 30), FLOATS, min_size=1)
+            st.integers(0, 4), GRADES, st.dictionaries(st.integers(0, 30), FLOATS, min_size=1)
         ),
         min_size=1,
     )

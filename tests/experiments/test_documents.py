@@ -309,8 +309,14 @@ def test_nor_is_what_goes_with_documents_alone(change: dict[str, Any], sentence:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("-1 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n", "below 0, and"),
-        ("101 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n", "at most 100"),
+        (
+            "-1 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n",
+            "line 1: relevance must lie between 0",
+        ),
+        (
+            "101 qid:1 1:1\n0 qid:2 1:1\n0 qid:3 1:2\n0 qid:4 1:2\n0 qid:5 1:2\n",
+            "between 0 and 100, got 101",
+        ),
         ("1 qid:1 1:1\n0 qid:2 1:2\n", "letor has 2 queries, too few for shares of 0.2 and"),
     ],
 )

@@ -7,10 +7,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.auditing.sources import Columns, Table
+from fairtopk.data.bounds import LARGEST_RELEVANCE
 from fairtopk.data.columns import number_ids, ratings_array
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
-from fairtopk.metrics.inputs import LARGEST_RELEVANCE
 
 EVERYTHING = (-np.inf, np.inf)
 

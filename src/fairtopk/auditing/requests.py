@@ -6,6 +6,7 @@ from typing import NamedTuple
 import narwhals as nw
 from narwhals.typing import IntoDataFrame
 
+from fairtopk.arguments import shown
 from fairtopk.auditing.attributes import (
     PRODUCT,
     Attribute,
@@ -28,6 +29,8 @@ from fairtopk.metrics.p_value import SHUFFLES
 SHUFFLED_ROWS = 10**9  # of all shuffles of a column; these take some five seconds
 ROWS_OF_A_LIST = 10  # that cost as much as a list by itself
 LEAST_SHUFFLES = 99
+MOST_K = 100_000  # every place up to the largest K is counted
+MOST_KS = 100
 
 
 class Request(NamedTuple):
@@ -48,6 +51,11 @@ class Request(NamedTuple):
         given = self.groups
         if not given or len(set(given)) < len(given):
             raise InputError(f"groups must name columns, each once, got {', '.join(given)!r}")
+        if len(self.ks) > MOST_KS or self.ks[-1] > MOST_K:
+            raise InputError(
+                f"k must be up to {MOST_KS} lengths of the top of up to {MOST_K:,} each, got "
+                f"{len(self.ks):,} up to {shown(self.ks[-1])}"
+            )
         if self.columns.query in given:
             raise InputError(
                 f"groups names {self.columns.query!r}, the column of queries: each list would "

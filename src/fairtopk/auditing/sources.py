@@ -20,6 +20,7 @@ from fairtopk.data.origin import Origin
 from fairtopk.data.parquet import read_parquet
 from fairtopk.data.paths import check_input, open_file, sha256_of
 from fairtopk.data.table_files import PARQUET, read_table
+from fairtopk.data.text import check_separator
 from fairtopk.errors import InputError
 
 OneSource = IntoDataFrame | str | Path
@@ -183,6 +184,7 @@ def _joined(tables: Sequence[Table]) -> Table:
 def _read_file(
     path: Path, ids: Sequence[str], numbers: Sequence[str], separator: str
 ) -> tuple[pl.DataFrame, Origin]:
+    check_separator(separator)
     try:
         return read_table(path, ids=ids, numbers=numbers, separator=separator)
     except InputError as error:

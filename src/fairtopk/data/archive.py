@@ -5,16 +5,22 @@ A zip is read in place: nothing is ever unpacked to disk.
 
 import gzip
 import lzma
+import os
 import re
 import struct
 import zipfile
 import zlib
 from collections.abc import Iterable
-from itertools import islice
 from pathlib import Path, PurePosixPath
 
-from fairtopk.data.bounds import LEAST_BOMB, MOST_FILES, MOST_UNPACKED
-from fairtopk.data.paths import check_input, open_file, refuse_large
+from fairtopk.data.bounds import MOST_FILES
+from fairtopk.data.paths import (
+    check_input,
+    most_unpacked,
+    open_file,
+    refuse_large,
+    unpacks_to_much,
+)
 from fairtopk.errors import InputError
 
 HEAD_BYTES = 65_536
@@ -73,8 +79,10 @@ class Archive:
         if self._sizes[name] == 0:  # some files of the system have no size and no end
             raise InputError(f"{self.where(name)} is empty")
         refuse_large(self._sizes[name], self.where(name))
+        if b"\0" in self.head(name):
+            raise InputError(f"{self.where(name)} holds NUL bytes: it is no text, or damaged")
         data = self._read(name).removeprefix(BYTE_ORDER_MARK)
-        if not data.strip():
+        if not data or data.isspace():
             raise InputError(f"{self.where(name)} is empty")
         return data
 
@@ -125,10 +133,10 @@ class Archive:
             with open_file(self.path / name if self.path.is_dir() else self.path) as file:
                 if not name.endswith(".gz"):
                     return file.read(limit)
-                most = _most_unpacked(self._sizes[name])
+                most = most_unpacked(self._sizes[name])
                 data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
             if len(data) > most:
-                raise self._bomb(name)
+                raise unpacks_to_much(self.where(name))
             return data
         except InputError:
             raise
@@ -139,16 +147,10 @@ class Archive:
 
     def _read_member(self, opened: zipfile.ZipFile, name: str, limit: int) -> bytes:
         member = opened.getinfo(name)
-        if member.file_size > _most_unpacked(member.compress_size):
-            raise self._bomb(name)
+        if member.file_size > most_unpacked(member.compress_size):
+            raise unpacks_to_much(self.where(name))
         with opened.open(member) as file:
             return file.read(limit)
-
-    def _bomb(self, name: str) -> InputError:
-        return InputError(
-            f"{self.where(name)} unpacks to more than {MOST_UNPACKED} times its size, as no "
-            f"data does; do not trust it"
-        )
 
     def _opened(self) -> zipfile.ZipFile:
         try:
@@ -161,18 +163,16 @@ class Archive:
 
 def files_below(folder: Path) -> list[Path]:
     """Return the regular files of a folder and of the folders in it, sorted."""
-    found = list(islice(folder.rglob("*"), MOST_FILES + 1))
-    _refuse_many(len(found), folder)
+    found: list[Path] = []
+    for place, _, names in os.walk(folder):  # which passes over folders that vanish
+        found += (Path(place, name) for name in names)
+        _refuse_many(len(found), folder)
     return sorted(path for path in found if path.is_file())
 
 
 def _refuse_many(count: int, path: Path) -> None:
     if count > MOST_FILES:
         raise InputError(f"{path} holds more than {MOST_FILES:,} files, the most that are read")
-
-
-def _most_unpacked(packed: int) -> int:
-    return max(LEAST_BOMB, MOST_UNPACKED * packed)
 
 
 def _refuse_climbing(names: list[str], path: Path) -> None:

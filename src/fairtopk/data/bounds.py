@@ -5,9 +5,9 @@ from taking all of a machine.
 """
 
 MOST_LINE_BYTES = 2**20  # of a line of delimited text
-MOST_COLUMNS = 10_000  # of a table
+MOST_COLUMNS = 20_000  # of a table
 MOST_ROWS = 2**31 - 1  # of a table: rows are numbered in 32 bits
-MOST_FEATURE = 100_000  # number of a feature in LETOR text
+MOST_FEATURE = 10_000  # number of a feature in LETOR text
 MOST_FILES = 100_000  # of a folder, an archive or a pattern
 MOST_UNPACKED = 200  # times the packed size, of what is larger than `LEAST_BOMB`
 LEAST_BOMB = 2**26  # bytes

@@ -24,6 +24,8 @@ FRAME_ERRORS = (
     pl.exceptions.PolarsError,
 )
 
+MOST_SHOWN, LONGEST_SHOWN = 20, 60  # names of columns in an error, and letters of each
+
 
 def as_polars(frame: IntoDataFrame, names: list[str], origin: Origin) -> pl.DataFrame:
     """Return the columns `names` of a polars, pandas or Arrow frame, refusing absent ones."""
@@ -61,9 +63,10 @@ def require_column(name: str, present: list[str], origin: Origin) -> None:
         separators = [mark for mark in (";", "\t", "|", "::", ",", " ") if mark in present[0]]
         if separators:
             hint = f"; its one column looks separated by {separators[0]!r}"
-    raise InputError(
-        f"{origin.name} has no column {name!r}: its columns are {', '.join(present)}{hint}"
-    )
+    some = ", ".join(one[:LONGEST_SHOWN] for one in present[:MOST_SHOWN])
+    if len(present) > MOST_SHOWN:
+        some += f" and {len(present) - MOST_SHOWN:,} more"
+    raise InputError(f"{origin.name} has no column {name!r}: its columns are {some}{hint}")
 
 
 def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Series]:
@@ -92,8 +95,8 @@ def ratings_array(
     """Return the ratings, as float32 where that loses nothing, else as float64."""
     if not (ratings.dtype.is_numeric() or ratings.dtype == pl.Boolean):
         refuse_text(ratings, origin)
-    if ratings.dtype == pl.Boolean:
-        ratings = ratings.cast(pl.Float32)
+    if ratings.dtype == pl.Boolean or ratings.dtype.is_decimal():
+        ratings = ratings.cast(pl.Float64)
     _refuse_missing(ratings, origin)
     low, high = bounds
     outside = ((ratings < low) | (ratings > high)).arg_true()
@@ -101,7 +104,7 @@ def ratings_array(
         row = int(outside[0])
         raise InputError(
             f"{origin.row(row)}: {ratings.name} must lie between {low:g} and {high:g}, got "
-            f"{ratings[row]:g} (the gain is 2^rating - 1; rescale larger ratings)"
+            f"{ratings[row]:g} (the gain is 2^{ratings.name} - 1; rescale the column)"
         )
     exact: NDArray[np.float64] = ratings.cast(pl.Float64).to_numpy()
     compact = exact.astype(np.float32)
@@ -116,6 +119,8 @@ def times_array(times: pl.Series, origin: Origin) -> NDArray[np.int64] | NDArray
         raise InputError(
             f"{origin.name}: {times.name} must hold numbers or dates, not {times.dtype}"
         )
+    if times.dtype.is_decimal():
+        times = times.cast(pl.Float64)
     _refuse_missing(times, origin)
     if times.dtype.is_temporal():
         return times.to_physical().cast(pl.Int64).to_numpy()

@@ -14,6 +14,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.data.bounds import LARGEST_RELEVANCE
 from fairtopk.data.feature_rows import FeatureColumns, FeatureRows, feature_rows
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
@@ -29,7 +30,7 @@ class Features:
     Attributes:
         offsets: Start of each query's rows, ``[n_queries + 1]``.
         values: Features of each row, ``[n_rows, n_features]``.
-        relevance: Relevance of each row, ``[n_rows]``, any finite number.
+        relevance: Relevance of each row, ``[n_rows]``, from 0 to 100.
         group: Group number of each row, ``[n_rows]``; -1 is unknown.
         row: Row of the source that each row was, ``[n_rows]``.
         group_names: Name of each group; number 0 is the group that signed gaps are about.
@@ -70,7 +71,7 @@ class Features:
         Args:
             frame: The table; the rows of a query need not stand together.
             query: Column of query ids (numbers or text).
-            relevance: Column of relevance, any finite numbers.
+            relevance: Column of relevance, numbers from 0 to 100.
             features: Columns of features; left out, all numeric columns but those of the query,
                 the relevance, the document and the group.
             item: Column of document ids; left out, documents are called by their row.
@@ -140,7 +141,17 @@ class Features:
 
 
 def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) -> Features:
-    """Return the rows grouped by query, refusing a document that a query holds twice."""
+    """Return the rows grouped by query, refusing a document that a query holds twice.
+
+    Refused is relevance that NDCG's gain, 2^relevance - 1, cannot be taken of.
+    """
+    outside = np.flatnonzero((rows.relevance < 0) | (rows.relevance > LARGEST_RELEVANCE))
+    if len(outside):
+        one = int(outside[0])
+        raise InputError(
+            f"{rows.place(one)}: relevance must lie between 0 and {LARGEST_RELEVANCE:g}, got "
+            f"{rows.relevance[one]:g} (the gain is 2^relevance - 1; use grades, such as 0 to 4)"
+        )
     offsets = offsets_of(rows.query, len(rows.query_ids))
     row = np.arange(len(rows.query))
     values, relevance, group, item = rows.values, rows.relevance, rows.group, rows.item

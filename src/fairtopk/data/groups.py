@@ -12,6 +12,8 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.arguments import shown
+from fairtopk.data.bounds import MOST_GROUPS
 from fairtopk.data.columns import as_polars
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
@@ -26,6 +28,7 @@ RULE_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "separator": ((str,), "text"),
 }
 TABLE = Origin("the table of groups")
+LARGEST_BOUND = 2**63
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,19 @@ class GroupRule:
     separator: str = "|"
 
     def __post_init__(self) -> None:
+        if self.separator == "":
+            raise InputError("separator of a group rule must not be empty")
         given = [name for name in CONDITIONS if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(f"a group rule takes one condition, got {' and '.join(given)}")
         for name, value in vars(self).items():
             kinds, words = RULE_TYPES[name]
             if value is not None and (type(value) not in kinds):
-                raise InputError(f"{name} of a group rule must be {words}, got {value!r}")
+                raise InputError(f"{name} of a group rule must be {words}, got {shown(value)}")
+            if isinstance(value, float | int) and not abs(value) < LARGEST_BOUND:
+                raise InputError(
+                    f"{name} of a group rule must be a number below 2^63, got {shown(value)}"
+                )
             if isinstance(value, float) and value.is_integer():
                 # So that 1990 and 1990.0 are one rule, with one name.
                 object.__setattr__(self, name, int(value))
@@ -139,10 +148,10 @@ def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Orig
     groups = Groups(labelled["item"], labelled["label"], named, origin)
     counts = groups.counts()
     if len(counts) < 2:
-        shown = ", ".join(repr(name) for name in counts) or "none"
+        found = ", ".join(repr(name) for name in counts) or "none"
         raise InputError(
             f"the rule on column {rule.column!r} of {origin.name} puts every item with a known "
-            f"value into one group ({shown}); choose a rule that tells items apart"
+            f"value into one group ({found}); choose a rule that tells items apart"
         )
     return groups
 
@@ -174,10 +183,15 @@ def label_items(
         )
     found = item_ids.to_frame("item").join(table, on="item", how="left", maintain_order="left")
     names = tuple(_counts(found["label"].drop_nulls(), groups.named))
-    if len(names) < 2:
-        shown = ", ".join(repr(name) for name in names) or "none"
+    if len(names) > MOST_GROUPS:
         raise InputError(
-            f"all items of the data with a known group are in one group ({shown}); "
+            f"{groups.origin.name} has {len(names):,} groups, and at most {MOST_GROUPS:,} are "
+            f"told apart; put some together, or use a rule with a condition"
+        )
+    if len(names) < 2:
+        found_names = ", ".join(repr(name) for name in names) or "none"
+        raise InputError(
+            f"all items of the data with a known group are in one group ({found_names}); "
             f"two groups are needed to compare exposure"
         )
     numbers = pl.DataFrame({"label": names}).with_row_index("number")

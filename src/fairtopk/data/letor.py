@@ -13,11 +13,13 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.data.archive import Archive
+from fairtopk.data.bounds import MOST_FEATURE
 from fairtopk.data.columns import number_ids
 from fairtopk.data.feature_rows import FeatureRows, Labels, label_documents, label_values
 from fairtopk.data.features import Features, features_from
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.origin import Origin
+from fairtopk.data.paths import refuse_large
 from fairtopk.errors import InputError
 from fairtopk.kernels import letor_text
 
@@ -153,7 +155,10 @@ def _measure(archive: Archive, name: str) -> Text:
 
 def _shown(content: bytes, place: int) -> str:
     """Return the word at a byte and the beginning of its line, in quotes."""
-    before, after = content[:place].rpartition(b"\n")[2], content[place:].partition(b"\n")[0]
+    # A line may be as long as the file: little of it is looked at.
+    start = content.rfind(b"\n", 0, place) + 1
+    before = content[start : min(place, start + 4 * SHOWN)]
+    after = content[place : place + 4 * SHOWN].partition(b"\n")[0]
     word = re.split(rb"[\s#]", after, maxsplit=1)[0]
     texts = (part.decode("utf-8", "replace").strip() for part in (word, before + after))
     return " in ".join(repr(text[:SHOWN]) for text in texts)
@@ -163,14 +168,21 @@ def _parse(texts: list[Text], name: str) -> Parsed:
     bounds = np.cumsum([0, *(text.n_rows for text in texts)])
     n_rows = int(bounds[-1])
     low = 0 if any(text.smallest == 0 for text in texts) else 1
-    n_features = max(text.largest for text in texts) - low + 1
+    largest = max(text.largest for text in texts)
+    n_features = largest - low + 1
     if n_features < 1:
         raise InputError(f"{name} holds no features, only relevance and queries")
+    if largest > MOST_FEATURE:
+        raise InputError(
+            f"{name} has a feature with the number {largest:,}; numbers go up to "
+            f"{MOST_FEATURE:,}, so number the features anew"
+        )
     n_bytes = 4 * n_rows * n_features
+    dense = f"{name} as a dense matrix of {n_rows:,} documents by {n_features:,} features"
+    refuse_large(n_bytes, dense)
     if n_bytes > LIMIT_BYTES:
         raise InputError(
-            f"{name} would take {n_bytes / 1e9:,.1f} GB as a dense matrix of "
-            f"{n_rows:,} documents by {n_features:,} features, past the limit of "
+            f"{dense} would take {n_bytes / 1e9:,.1f} GB, past the limit of "
             f"{LIMIT_BYTES / 1e9:g} GB; keep fewer features"
         )
     parsed = Parsed(

@@ -8,13 +8,16 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, overload
 
+from pydantic import ConfigDict, ValidationError, validate_call
+
+from fairtopk.arguments import checked_path, shown
 from fairtopk.data.features import Features
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
 from fairtopk.data.home import data_home
 from fairtopk.data.interactions import Interactions, interactions_from
 from fairtopk.data.known import KNOWN, MOVIELENS, Known
 from fairtopk.data.letor import read_letor
-from fairtopk.data.movielens import read_movielens
+from fairtopk.data.movielens import read_movielens_100k, read_movielens_csv, read_movielens_dat
 from fairtopk.data.netflix import read_netflix
 from fairtopk.data.prepared import is_prepared, read_prepared, read_prepared_features
 from fairtopk.data.synthetic import load_synthetic
@@ -24,9 +27,13 @@ from fairtopk.errors import InputError
 
 Rule = Mapping[str, Any] | GroupRule | Groups | None
 
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 OWN_FILES = ("csv", "parquet", "letor")
 READERS: dict[str, Callable[..., Tables]] = {
-    **dict.fromkeys(MOVIELENS, read_movielens),
+    **dict.fromkeys(MOVIELENS, read_movielens_csv),
+    "movielens-100k": read_movielens_100k,
+    "movielens-1m": read_movielens_dat,
+    "movielens-10m": read_movielens_dat,
     "netflix": read_netflix,
     "csv": read_ratings_file,
     "parquet": read_ratings_file,
@@ -90,6 +97,7 @@ def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Inter
         name=name,
         rating_range=tables.rating_range,
     )
+    _refuse_other(name, data, tables)
     return replace(data, notes=tuple(_notes(KNOWN[name], data, tables)))
 
 
@@ -124,6 +132,24 @@ def is_published(known: Known, path: Path) -> bool | None:
         return hashlib.file_digest(file, "md5").hexdigest() == known.md5
 
 
+def _refuse_other(name: str, data: Interactions, tables: Tables) -> None:
+    """Refuse one published data set under the name of another, told apart by its counts."""
+    if name not in MOVIELENS:
+        return
+    whole = (data.n_ratings, data.n_users, data.n_items)
+    for other, known in MOVIELENS.items():
+        published = known.counts
+        if (
+            other != name
+            and published is not None
+            and whole == (published.ratings, published.users, published.items)
+        ):
+            raise InputError(
+                f"{tables.ratings_origin.name} holds {known.title}, by its counts, not "
+                f"{KNOWN[name].title}; give the name {other}"
+            )
+
+
 def _refuse_options(path: Path, options: Mapping[str, Any]) -> None:
     if options:
         raise InputError(
@@ -134,7 +160,7 @@ def _refuse_options(path: Path, options: Mapping[str, Any]) -> None:
 
 def _path(name: str, path: str | Path | None) -> Path:
     if path is not None:
-        return Path(path)
+        return checked_path("path", path)
     prepared = data_home() / name
     if name in OWN_FILES:
         raise InputError(f"{name} is your own file; give its path")
@@ -158,9 +184,16 @@ def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> 
     taken = [option for option in signature(reader).parameters if option != "path"]
     for option in options:
         if option not in taken:
-            shown = ", ".join(option for option in taken if option != "groups") or "none"
-            raise InputError(f"{name} has no option {option!r}: its options are {shown}")
-    return reader(*args, **options)
+            words = ", ".join(option for option in taken if option != "groups") or "none"
+            raise InputError(f"{name} has no option {option!r}: its options are {words}")
+    try:
+        return validate_call(config=STRICT)(reader)(*args, **options)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        rule = fault["msg"].removeprefix("Input should ").replace("a valid string", "text")
+        raise InputError(
+            f"option {fault['loc'][0]!r} of {name} must {rule}, got {shown(fault['input'])}"
+        ) from error
 
 
 def _notes(known: Known, data: Interactions, tables: Tables) -> list[str]:

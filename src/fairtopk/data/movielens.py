@@ -6,6 +6,7 @@
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +14,7 @@ import polars as pl
 from fairtopk.data.archive import Archive
 from fairtopk.data.origin import Origin
 from fairtopk.data.tables import Tables
-from fairtopk.data.text import Schema, read_delimited
+from fairtopk.data.text import Schema, read_delimited, refuse_odd_bytes
 from fairtopk.errors import InputError
 
 RATINGS: Schema = {
@@ -48,6 +49,7 @@ NO_GENRE = ("unknown", "(no genres listed)")
 YEAR_IN_TITLE = ".*\\(([0-9]{4})(?:[-\u2013]\\s*[0-9]{0,4}\\s*)?\\)"
 ID = re.compile("[0-9]{1,9}")  # what 32 bits surely hold
 
+LAYOUT_100K, LAYOUT_DAT, LAYOUT_CSV = "100K", "1M and 10M", "20M and later sets"
 LINE_100K = r"\d+\t\d+\t\d\t\d+"
 FILM_100K = r"\d+(\|[^|]*){4}(\|[01]){19}"
 LINE_DAT = r"\d+::\d+::[\d.]+::\d+"
@@ -59,11 +61,42 @@ FILM_CSV = r"movieId,title,genres"
 def read_movielens(path: str | Path) -> Tables:
     """Return the tables of a MovieLens zip or folder, whichever of the layouts it has."""
     archive = Archive(path)
+    return READERS[_layout(archive)](archive)
+
+
+def read_movielens_100k(path: str | Path) -> Tables:
+    """Return the tables of a zip or folder in the layout of 100K."""
+    return _read_layout(path, LAYOUT_100K)
+
+
+def read_movielens_dat(path: str | Path) -> Tables:
+    """Return the tables of a zip or folder in the layout of 1M and 10M."""
+    return _read_layout(path, LAYOUT_DAT)
+
+
+def read_movielens_csv(path: str | Path) -> Tables:
+    """Return the tables of a zip or folder in the layout of 20M and later sets."""
+    return _read_layout(path, LAYOUT_CSV)
+
+
+def _read_layout(path: str | Path, wanted: str) -> Tables:
+    archive = Archive(path)
+    found = _layout(archive)
+    if found != wanted:
+        raise InputError(
+            f"{archive.path} holds MovieLens in the layout of {found}, not of {wanted}; give "
+            f"the name of the data set that it is"
+        )
+    return READERS[found](archive)
+
+
+def _layout(archive: Archive) -> str:
     if archive.find_all(LINE_100K):
-        return _read_100k(archive)
+        return LAYOUT_100K
     if archive.find_all(LINE_DAT):
-        return _read_dat(archive)
-    return _read_csv(archive)
+        return LAYOUT_DAT
+    archive.find(LINE_CSV, usual=["ratings.csv"], what="MovieLens ratings")
+    return LAYOUT_CSV
 
 
 def _read_100k(archive: Archive) -> Tables:
@@ -80,9 +113,7 @@ def _read_100k(archive: Archive) -> Tables:
         flags = zip(GENRES_100K, fields[5:], strict=True)
         genres = "|".join(genre for genre, flag in flags if flag == "1")
         rows.append((int(fields[0]), fields[1], genres, fields[2][-4:]))
-    table = read_delimited(
-        archive.read(ratings), RATINGS, separator="\t", header=False, origin=origin
-    )
+    table = _table(archive.read(ratings), RATINGS, separator="\t", header=False, origin=origin)
     return Tables(table, _films(rows), origin, films_origin, rating_range=(1, 5))
 
 
@@ -100,7 +131,7 @@ def _read_dat(archive: Archive) -> Tables:
         rows.append((int(fields[0]), fields[1], fields[2], ""))
     # Polars splits at single characters; numbers hold no colon, so tabs can stand in.
     data = archive.read(ratings).replace(b"::", b"\t")
-    table = read_delimited(data, RATINGS, separator="\t", header=False, origin=origin)
+    table = _table(data, RATINGS, separator="\t", header=False, origin=origin)
     return Tables(table, _films(rows), origin, films_origin, rating_range=(0.5, 5))
 
 
@@ -110,14 +141,21 @@ def _read_csv(archive: Archive) -> Tables:
     origin, films_origin = Origin(archive.where(ratings), 2), Origin(archive.where(films), 2)
     # An unpacked file is read from disk as it is: half the memory of a copy.
     source = archive.unpacked(ratings) or archive.read(ratings)
-    table = read_delimited(source, RATINGS_CSV, separator=",", header=True, origin=origin)
+    table = _table(source, RATINGS_CSV, separator=",", header=True, origin=origin)
     schema: Schema = {"movieId": pl.Int32, "title": pl.String, "genres": pl.String}
-    listed = read_delimited(
+    listed = _table(
         archive.read(films), schema, separator=",", header=True, origin=films_origin
     )
     rows = [(item, title, genres, "") for item, title, genres in listed.iter_rows()]
     table = table.rename(dict(zip(RATINGS_CSV, RATINGS, strict=True)))
     return Tables(table, _films(rows), origin, films_origin, rating_range=(0.5, 5))
+
+
+def _table(
+    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
+) -> pl.DataFrame:
+    refuse_odd_bytes(source, origin)
+    return read_delimited(source, schema, separator=separator, header=header, origin=origin)
 
 
 def _lines(data: bytes) -> list[str]:
@@ -141,3 +179,10 @@ def _films(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
     return films.with_columns(year=year, item_id=pl.col("item_id").cast(pl.Int32)).select(
         list(ITEMS)
     )
+
+
+READERS: dict[str, Callable[[Archive], Tables]] = {
+    LAYOUT_100K: _read_100k,
+    LAYOUT_DAT: _read_dat,
+    LAYOUT_CSV: _read_csv,
+}

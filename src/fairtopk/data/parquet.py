@@ -11,7 +11,7 @@ import polars as pl
 from fairtopk.data.bounds import MOST_COLUMNS, MOST_ROWS
 from fairtopk.data.columns import first_line, require_column
 from fairtopk.data.origin import Origin
-from fairtopk.data.paths import open_file, refuse_large
+from fairtopk.data.paths import most_unpacked, open_file, refuse_large, unpacks_to_much
 from fairtopk.errors import InputError
 
 STDERR = 2
@@ -39,7 +39,8 @@ def read_parquet(
             require_column(name, columns, origin)
         if not whole:
             columns = list(dict.fromkeys(names))
-        _refuse_vast(lazy.select(pl.len()).collect().item(), len(columns), origin)
+        n_rows = lazy.select(pl.len()).collect().item()
+        _refuse_vast(n_rows, len(columns), path.stat().st_size, origin)
         return lazy.select(columns).collect(engine="streaming")
 
 
@@ -49,7 +50,7 @@ def read_parquet_metadata(path: Path) -> dict[str, str]:
         return pl.read_parquet_metadata(file)
 
 
-def _refuse_vast(n_rows: int, n_columns: int, origin: Origin) -> None:
+def _refuse_vast(n_rows: int, n_columns: int, packed: int, origin: Origin) -> None:
     """Refuse a small file that unpacks to more than a machine can hold."""
     if n_rows > MOST_ROWS:
         raise InputError(f"{origin.name} has {n_rows:,} rows; at most {MOST_ROWS:,} are read")
@@ -57,10 +58,10 @@ def _refuse_vast(n_rows: int, n_columns: int, origin: Origin) -> None:
         raise InputError(
             f"{origin.name} has {n_columns:,} columns; at most {MOST_COLUMNS:,} are read"
         )
-    refuse_large(
-        VALUE_BYTES * n_rows * n_columns,
-        f"{origin.name}, {n_rows:,} rows by {n_columns:,} columns,",
-    )
+    n_bytes = VALUE_BYTES * n_rows * n_columns
+    if n_bytes > most_unpacked(packed):
+        raise unpacks_to_much(origin.name)
+    refuse_large(n_bytes, f"{origin.name}, {n_rows:,} rows by {n_columns:,} columns,")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from fairtopk.data.bounds import MOST_JSON_BYTES
+from fairtopk.data.bounds import LEAST_BOMB, MOST_JSON_BYTES, MOST_UNPACKED
 from fairtopk.errors import InputError
 
 KINDS = {
@@ -68,6 +68,19 @@ def refuse_large(n_bytes: int, what: str) -> None:
             f"{what} takes {_size(n_bytes)}, and at most half of this machine's memory of "
             f"{_size(memory)} is given to it; use less of it, or a larger machine"
         )
+
+
+def most_unpacked(packed: int) -> int:
+    """Return how many bytes may come of a packed file of so many."""
+    return max(LEAST_BOMB, MOST_UNPACKED * packed)
+
+
+def unpacks_to_much(what: str) -> InputError:
+    """Return the refusal of what is made to fill a machine."""
+    return InputError(
+        f"{what} unpacks to more than {MOST_UNPACKED} times its size, as no data does; do not "
+        f"trust it"
+    )
 
 
 def memory_bytes() -> int | None:

@@ -17,7 +17,7 @@ from fairtopk.data.origin import Origin
 from fairtopk.data.parquet import read_parquet
 from fairtopk.data.paths import check_file
 from fairtopk.data.tables import Tables
-from fairtopk.data.text import check_separator, header_of, read_delimited
+from fairtopk.data.text import check_separator, header_of, read_delimited, refuse_odd_bytes
 from fairtopk.errors import InputError
 from fairtopk.kernels.fields import has_padded_number
 
@@ -92,6 +92,7 @@ def read_table(
         return read_parquet(path, [*ids, *numbers]), Origin(path.name)
     origin = Origin(path.name, first_line=2)
     source = Archive(path).read(path.name) if path.suffix == ".gz" else path
+    refuse_odd_bytes(source, origin)
     header = header_of(source, separator, origin)
     for name in (*ids, *numbers):
         require_column(name, header, origin)
@@ -136,6 +137,18 @@ def _refuse_other_files(path: Path) -> None:
 
 
 def _numbers_where_exact(ids: pl.Series) -> pl.Series:
-    """Return text ids as integers if every one is written just as its number is."""
+    """Return text ids as integers if every one is written just as its number is.
+
+    Where all others are numbers, NaN is a number that is missing, not a name.
+    """
     numbers = ids.cast(pl.Int64, strict=False)
-    return numbers if ids.eq_missing(numbers.cast(pl.String)).all() else ids
+    if ids.eq_missing(numbers.cast(pl.String)).all():
+        return numbers
+    named = ids.is_in(["nan", "NaN"]).fill_null(False)
+    others = ids.filter(~named)
+    if (
+        named.any()
+        and others.cast(pl.Float64, strict=False).null_count() == others.null_count()
+    ):
+        return ids.set(named, None)
+    return ids

@@ -39,11 +39,11 @@ def read_delimited(
 ) -> pl.DataFrame:
     """Return the columns of `schema`, by name if there is a header, else in their order.
 
+    `refuse_odd_bytes` is to be called before.
+
     Raises:
-        InputError: The text is not UTF-8, holds NUL or a line past the bound, or a line has
-            other fields than declared.
+        InputError: The text is not UTF-8, or a line has other fields than declared.
     """
-    refuse_odd_bytes(source, origin)
     names = list(schema)
     # Polars would guess a type from the first rows and fail on the rest.
     declared = {name: dtype or pl.String for name, dtype in schema.items()}

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from rich.table import Table
 from typer.exceptions import TyperException
 
+from fairtopk.arguments import shown as short
 from fairtopk.errors import Exit, InputError, Stopped
 from fairtopk.escaping import plain, printable
 from fairtopk.experiments.stopping import ending_in_order
@@ -95,7 +96,7 @@ def whole_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--k takes whole numbers such as 10,50, got {text!r}") from None
+        raise InputError(f"--k takes whole numbers such as 10,50, got {short(text)}") from None
 
 
 @contextmanager

@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 
 from fairtopk.batches import Batch
 from fairtopk.data.features import Features
-from fairtopk.errors import InputError
 from fairtopk.experiments.config import Config, DataConfig
 from fairtopk.feature_batches import feature_batches
 from fairtopk.feature_lists import query_parts
 from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION
-from fairtopk.metrics.inputs import LARGEST_RELEVANCE
 from fairtopk.scorers.features import FeatureModel, OfTable, feature_scorer
 from fairtopk.training import key_of
 
@@ -74,17 +72,7 @@ class DocumentLists:
 
 
 def split_documents(data: Features, config: DataConfig, *, seed: int) -> DocumentLists:
-    """Return the split of a config, refusing grades that no gain can be made of."""
-    if data.relevance.min() < 0:
-        raise InputError(
-            f"relevance must not be below 0, and {data.name} has {data.relevance.min():g}; "
-            f"shift the grades in the file"
-        )
-    if data.relevance.max() > LARGEST_RELEVANCE:
-        raise InputError(
-            f"relevance must be at most {LARGEST_RELEVANCE:g}, since NDCG's gain is 2^y - 1, "
-            f"and {data.name} has {data.relevance.max():g}; give grades, such as 0 to 4"
-        )
+    """Return the split of a config."""
     part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
     rule = (
         f"random queries, {config.test:g} of them for test and {config.validation:g} for "

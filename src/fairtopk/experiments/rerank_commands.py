@@ -153,7 +153,7 @@ def _rerank_table(
     columns = Columns(
         *(given[name] for name in ("query", "item", "score", "rank", "relevance"))
     )
-    separator = given["separator"] or ","
+    separator = "," if given["separator"] is None else given["separator"]
     request = Request(
         columns=columns,
         groups=names,

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.arguments import shown
+from fairtopk.data.bounds import LARGEST_RELEVANCE, MOST_GROUPS
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.threads import run_all
 
 Values = Tensor | NDArray[Any]
 
-LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
-MOST_GROUPS = 1_000
 BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
 SMALL_SLOTS = 2**14  # that torch works on with one thread, so that none has to be woken
 

@@ -7,10 +7,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk.data.bounds import LARGEST_RELEVANCE
 from fairtopk.data.columns import first_line
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
-from fairtopk.metrics.inputs import LARGEST_RELEVANCE
 
 # How the arguments of `fit` are called where they stand beside features in one table.
 QID, RELEVANCE, GROUPS = "qid", "y", "groups"
