@@ -305,7 +305,7 @@ def test_train_and_evaluate_show_who_is_favoured_and_keep_every_result(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["train", "{tmp}", "--out", "{tmp}/new"], "cannot use {tmp}: is a directory"),
+        (["train", "{tmp}", "--out", "{tmp}/new"], "{tmp} is a folder; give the file"),
         (["evaluate", "{tmp}"], "{tmp} holds no run"),
     ],
 )

@@ -2,6 +2,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -43,6 +44,53 @@ def path(tmp_path: Path) -> Path:
     file = tmp_path / "c.toml"
     file.write_text(WHOLE)
     return file
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("=", "--set takes key=value, for example method.c=1e5, got '='"),
+        (".=1", "--set takes key=value, for example method.c=1e5, got '.=1'"),
+        ("a..b=1", "--set takes key=value, for example method.c=1e5, got 'a..b=1'"),
+        ("seed", "--set takes key=value, for example method.c=1e5, got 'seed'"),
+        (f"seed={'9' * 5000}", "--set seed: Exceeds the limit (4300 digits)"),
+        (f"seed=0x{'f' * 5000}", "c.toml has a whole number that does not fit into 64 bits"),
+        (f"seed={'[' * 10_000}", "--set seed is nested too deeply"),
+        (f"a={'[' * 30}{']' * 30}", "c.toml is nested too deeply: at most 20 tables and lists"),
+        (f"{'a.' * 10_000}b=1", "c.toml is nested too deeply: at most 20 tables and lists"),
+        ("data.path=\udcff", "is not UTF-8 text"),
+        ("data.options={ '\udcff' = 1 }", "is not UTF-8 text"),
+    ],
+    ids=lambda text: text[:12],
+)
+def test_a_change_that_is_none_is_refused(path: Path, change: str, sentence: str) -> None:
+    with pytest.raises(ft.InputError) as error:
+        load_config(path, [change])
+    assert sentence in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"a = {'[' * 10_000}", f"seed = {'9' * 5000}", f"{'a.' * 5000}b = 1", "a = \x00", "\xff"],
+    ids=lambda text: text[:6],
+)
+def test_a_file_that_no_config_can_be_is_refused(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(ft.InputError) as error:
+        load_config(file)
+    assert str(error.value).startswith(str(file))
+    assert len(str(error.value)) < 300
+
+
+def test_numbers_of_numpy_do_for_those_of_python() -> None:
+    method = {"name": "kso-red", "k": np.int64(5), "c": np.float32(2)}
+    given = {"seed": np.int64(1), "method": method, "model": {"hidden": [np.int32(8)]}}
+    config = check_config(given, "here")
+    assert (config.seed, config.method.k, config.model.hidden) == (1, 5, (8,))
+    with pytest.raises(ft.InputError, match="seed must be a whole number, got True"):
+        check_config({**given, "seed": np.True_}, "here")
 
 
 def test_a_config_comes_back_from_its_own_text(path: Path, tmp_path: Path) -> None:
@@ -148,7 +196,7 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
             "data.source=nowhere",
             f"data.source: unknown data set 'nowhere': the names are {', '.join(KNOWN)}",
         ),
-        ("model.hidden=[]", "model.hidden: needs at least one layer"),
+        ("model.hidden=[]", "model.hidden must not be empty, got []"),
         ("model.hidden=64", "model.hidden must be a list, got 64"),
         ("training.rate=inf", "training.rate must be a finite number, got inf"),
         (
@@ -157,6 +205,39 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ),
         ("evaluation.k=0", "evaluation.k must be greater than 0, got 0"),
         ("evaluation.k=[]", "evaluation.k must not be empty, got []"),
+        ("seed=true", "seed must be a whole number, got True"),
+        ("seed=1.0", "seed must be a whole number, got 1.0"),
+        ("training.corrected=yes", "training.corrected must be true or false, got 'yes'"),
+        ("training.corrected=1", "training.corrected must be true or false, got 1"),
+        ("training.rate='1e-3'", "training.rate must be a number, got '1e-3'"),
+        ("training.rate=true", "training.rate must be a number, got True"),
+        ("method.k='50'", "method.k must be a whole number, got '50'"),
+        ("method.k=50.0", "method.k must be a whole number, got 50.0"),
+        ("method.c='1e5'", "method.c must be a number, got '1e5'"),
+        (
+            "method.dpr={ batches = true }",
+            "method.dpr.batches must be a whole number, got True",
+        ),
+        ("model.hidden=['64']", "model.hidden.0 must be a whole number, got '64'"),
+        ("data.test=true", "data.test must be a whole number, got True"),
+        ("data.path=''", "data.path: must name a file or folder, got ''"),
+        (r'data.path="a\u0000b"', r"data.path: must name a file or folder, got 'a\x00b'"),
+        (
+            f"evaluation.k=[{'5, ' * 101}]",
+            "evaluation.k must have at most 100 entries, got 101",
+        ),
+        (
+            f"model.hidden=[{'5, ' * 101}]",
+            "model.hidden must have at most 100 entries, got 101",
+        ),
+        (
+            "model.width=100_000_000",
+            "model.width must be less than or equal to 10000000, got 100000000",
+        ),
+        (
+            "training.epochs=10_000_001",
+            "training.epochs must be less than or equal to 10000000, got 10000001",
+        ),
         ("seed=-1", "seed must be greater than or equal to 0, got -1"),
     ],
 )

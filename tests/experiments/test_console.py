@@ -128,6 +128,30 @@ def test_help_and_the_page_list_every_exit_code(
     assert {f"{code} {meaning}" for code, meaning in rows} == listed
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["train", "c.toml", "--out", ""], "--out is empty; give it a value, or leave it out"),
+        (["train", "c.toml", "--out="], "--out is empty; give it a value, or leave it out"),
+        (["train", "", "--out", "a"], "an argument is empty; give it a value, or leave it out"),
+        (["report", "runs\0"], "an argument holds a NUL character; leave it out"),
+        (["audit", "a.csv", "--out=a\0b"], "--out holds a NUL character; leave it out"),
+        (["train", "c.toml", "--out", "a", "--set", ""], "--set is empty; give it a value"),
+    ],
+)
+def test_an_empty_word_and_a_nul_are_refused(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fairtopk", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == Exit.WRONG
+    assert capsys.readouterr().err.startswith(f"fairtopk: {said}")
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_standard_output_cannot_encode_is_written_out(
     monkeypatch: pytest.MonkeyPatch, end: End
 ) -> None:

@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from fairtopk.errors import InputError
-from fairtopk.experiments.grid import Afterwards, Cell, cells_of, load_sweep, product
+from fairtopk.experiments.grid import (
+    Afterwards,
+    Cell,
+    cells_of,
+    load_sweep,
+    n_choices,
+    product,
+)
 
 
 def cells(
@@ -144,3 +151,21 @@ def test_the_example_is_a_sweep() -> None:
     found = load_sweep(Path(__file__).parents[2] / "examples" / "sweep.toml")
     assert len(found) == 3 * (1 + 2 + 2)
     assert [len(cell.reranked) for cell in found[:2]] == [4, 0]
+
+
+def test_too_many_runs_are_counted_without_being_made() -> None:
+    many = {"seed": list(range(1000)), "method": [{"c": list(range(1000)), "k": [1, 2]}, {}]}
+    assert n_choices(many) == 1000 * 2001
+    with pytest.raises(InputError) as error:
+        cells(many)
+    assert str(error.value) == (
+        "here: [sweep] lists 2,001,000 runs, and 10,000 is the most; split it into several "
+        "sweeps"
+    )
+    with pytest.raises(InputError, match=r"lists 10,001 re-rankers, and 10,000 is the most"):
+        cells({"seed": [0]}, rerank=[{"method": "group-bonus", "bonus": [0.1] * 10_001}])
+
+
+def test_what_is_counted_is_what_is_made() -> None:
+    for grid in ({"a": [1, 2], "b": {"c": [1, 2, 3]}}, [{"a": [1, 2]}, 3, [4, 5]], {}, 1):
+        assert n_choices(grid) == len(product(grid))

@@ -1,20 +1,27 @@
 """Hyper-parameters of the objectives, named as in the paper, and presets of their values."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
     Field,
     NonNegativeFloat,
     PositiveFloat,
-    PositiveInt,
     model_validator,
 )
 
+MOST = 10_000_000  # of anything that is counted
+MOST_ENTRIES = 100  # of a list: of widths, of K, of epochs
+
 UnitInterval = Annotated[float, Field(gt=0, le=1)]
-# Strict, for true would be a 1.
-K = Annotated[int, Field(gt=0, strict=True)]
-Ks = Annotated[tuple[K, ...], Field(min_length=1)]
+Count = Annotated[int, Field(gt=0, le=MOST)]
+CountFrom0 = Annotated[int, Field(ge=0, le=MOST)]
+T = TypeVar("T")
+# Not strict, for TOML has lists and no tuples; what is in it may be strict.
+Listed = Annotated[tuple[T, ...], Field(max_length=MOST_ENTRIES, strict=False)]
+K = Annotated[int, Field(gt=0, le=MOST, strict=True)]  # strict, for true would be a 1
+Ks = Annotated[Listed[K], Field(min_length=1)]
+Widths = Annotated[Listed[Count], Field(min_length=1)]
 
 
 class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
@@ -72,15 +79,15 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
         return tuple(sorted(self.k)) if isinstance(self.k, tuple) else (self.k,)
 
 
-class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
+class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
     """What DPR-RSP and DPR-REO need to know beside the weight of their adversary."""
 
     normal: NonNegativeFloat = 1.0  # weight of the divergence of scores from N(0, 1)
     loss: Literal["cross-entropy", "squared"] = "cross-entropy"  # of the adversary's guesses
-    batches: PositiveInt = 5  # that the adversary learns from before each step of the model
-    samples: PositiveInt = 2_000  # scores in such a batch, and in what the model hears back
+    batches: Count = 5  # that the adversary learns from before each step of the model
+    samples: Count = 2_000  # scores in such a batch, and in what the model hears back
     rate: PositiveFloat = 5e-3  # of the adversary
-    hidden: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (50, 50, 50, 50)
+    hidden: Widths = (50, 50, 50, 50)
     # Between the groups of an item that is in several, as "|" in the label "Horror|War".
     separator: Annotated[str, Field(min_length=1)] | None = None
 

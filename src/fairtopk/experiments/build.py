@@ -1,5 +1,6 @@
 """From a config to the parts of a run: data, lists, model, samplers, objectives."""
 
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -7,6 +8,7 @@ from torch import nn
 
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.load import load
+from fairtopk.data.paths import refuse_large
 from fairtopk.errors import InputError
 from fairtopk.estimators.dpr import Dpr
 from fairtopk.estimators.dpr_lists import read_samples, read_whole
@@ -14,12 +16,13 @@ from fairtopk.estimators.membership import split_labels
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
 from fairtopk.estimators.objective import Objective
 from fairtopk.estimators.settings import ObjectiveSettings
-from fairtopk.experiments.config import Config, DataConfig, MethodConfig
+from fairtopk.experiments.config import Config, DataConfig, MethodConfig, ModelConfig
 from fairtopk.experiments.documents import DocumentLists, document_scorer, split_documents
 from fairtopk.feature_batches import FeatureSampler
 from fairtopk.lists import Lists, split, split_random
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.samplers import ListSampler, ListSizes
+from fairtopk.scorers.features import LAYERS
 from fairtopk.scorers.mf import MatrixFactorization
 from fairtopk.scorers.neumf import NeuMF
 from fairtopk.training import key_of
@@ -29,6 +32,8 @@ START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
 
 # Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
 LAZY_ROWS = 20_000
+
+BYTES = 4  # of a weight
 
 
 AnyLists = Lists | DocumentLists
@@ -72,6 +77,8 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
     """Return the model of a config, at its random start."""
     if isinstance(lists, Lists):
         return build_scorer(config, lists.data)
+    n_features = len(lists.data.feature_names)
+    _refuse_large(config.model, n_features, f"{n_features:,} features")
     return _ranker(config, document_scorer(config, lists, seed=START))
 
 
@@ -89,6 +96,8 @@ def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
 
 def _scorer(config: Config, data: Counted) -> nn.Module:
     model, rows = config.model, max(data.n_users, data.n_items)
+    many = f"{data.n_users:,} users and {data.n_items:,} items"
+    _refuse_large(model, data.n_users + data.n_items, many)
     sparse = rows >= LAZY_ROWS
     generator = torch.Generator().manual_seed(key_of(config.seed, START))
     if model.name == "mf":
@@ -110,6 +119,36 @@ def _scorer(config: Config, data: Counted) -> nn.Module:
         sparse=sparse,
         generator=generator,
     )
+
+
+def n_weights(model: ModelConfig, n_rows: int) -> int:
+    """Return about how many weights a model has.
+
+    Args:
+        model: Which one.
+        n_rows: Of its tables: users and items, or features of documents.
+    """
+    first, last = model.hidden[0], model.hidden[-1]
+    deeper = sum(one * other for one, other in pairwise(model.hidden))
+    match model.name:
+        case "mf":
+            return n_rows * (model.width + 1)
+        case "neumf":
+            return 2 * model.width * (n_rows + first) + deeper + model.width + last
+        case "linear":
+            return n_rows
+        case "mlp":
+            return n_rows * first + deeper + last
+        case "attention":
+            return n_rows * first + 8 * LAYERS * first**2
+
+
+def _refuse_large(model: ModelConfig, n_rows: int, many: str) -> None:
+    """Refuse a model that would not fit into memory, before it is made."""
+    sizes = f"width {model.width:,} and " if model.name in ("mf", "neumf") else ""
+    layers = ", ".join(f"{width:,}" for width in model.hidden[:3])
+    what = f"{model.name} of {sizes}hidden layers of {layers} for {many}"
+    refuse_large(BYTES * n_weights(model, n_rows), what)
 
 
 def build_sampler(

@@ -6,13 +6,12 @@ Everything but ``method.name`` has a default. Unknown keys are refused with thei
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import (
     BaseModel,
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     field_validator,
     model_validator,
 )
@@ -21,7 +20,16 @@ from fairtopk.data.groups import GroupRule
 from fairtopk.data.known import KNOWN
 from fairtopk.distilling.settings import DistillSettings
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
-from fairtopk.estimators.settings import RUN_PRESETS, DprSettings, Ks, ObjectiveSettings
+from fairtopk.estimators.settings import (
+    RUN_PRESETS,
+    Count,
+    CountFrom0,
+    DprSettings,
+    Ks,
+    Listed,
+    ObjectiveSettings,
+    Widths,
+)
 from fairtopk.experiments.document_config import misfit, of_documents, with_defaults
 from fairtopk.experiments.protocols import misplaced_choice, with_choice
 from fairtopk.robust.settings import RobustSettings
@@ -34,8 +42,8 @@ MethodName = Literal[(*METHODS, *ADVERSARIAL, ROBUST, DISTILL)]  # type: ignore[
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """A table of the TOML file."""
+class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
+    """A table of the TOML file; nothing is taken for another type but an int for a float."""
 
 
 class DataConfig(Section):
@@ -46,9 +54,9 @@ class DataConfig(Section):
     groups: GroupRule | None = None  # { column = "genres", contains = "Horror" }
     options: dict[str, Any] = {}  # what the reader of that source takes
     split: Literal["time", "random"] = "time"  # which ratings of a user are held out
-    test: PositiveInt | Share = 5  # of each user; of documents, a share of the queries
-    validation: PositiveInt | Share = 5  # the same, before those
-    min_ratings: PositiveInt | None = None  # users with fewer stay in training
+    test: Count | Share = 5  # of each user; of documents, a share of the queries
+    validation: Count | Share = 5  # the same, before those
+    min_ratings: Count | None = None  # users with fewer stay in training
 
     @field_validator("source")
     @classmethod
@@ -56,6 +64,13 @@ class DataConfig(Section):
         if source not in KNOWN:
             raise ValueError(f"unknown data set {source!r}: the names are {', '.join(KNOWN)}")
         return source
+
+    @field_validator("path")
+    @classmethod
+    def _is_path(cls, path: str | None) -> str | None:
+        if path is not None and (not path or "\0" in path):
+            raise ValueError(f"must name a file or folder, got {path!r}")
+        return path
 
     @field_validator("groups", mode="before")
     @classmethod
@@ -83,20 +98,13 @@ class ModelConfig(Section):
     """Which scorer: two of users and items, three of documents with features."""
 
     name: Literal["neumf", "mf", "linear", "mlp", "attention"] = "neumf"
-    width: PositiveInt = 64  # of each embedding
-    hidden: tuple[PositiveInt, ...] = (64,)  # layers of a network; the width of the attention
+    width: Count = 64  # of each embedding
+    hidden: Widths = (64,)  # layers of a network; the width of the attention
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     backend: Literal["auto", "torch", "compiled"] = "auto"  # compiled loops, or torch's own
 
-    @field_validator("hidden")
-    @classmethod
-    def _some(cls, hidden: tuple[int, ...]) -> tuple[int, ...]:
-        if not hidden:
-            raise ValueError("needs at least one layer")
-        return hidden
 
-
-class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
+class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid", strict=True):
     """Which method, and its hyper-parameters; a preset fills in those that are left out."""
 
     name: MethodName
@@ -112,7 +120,8 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
             return given
         name, unweighed = str(given.get("name")), given.get("c_relative") is None
         usual = {"c": USUAL_C[name]} if name in USUAL_C and unweighed else {}
-        return {**RUN_PRESETS.get(given.get("preset", "default"), {}), **usual, **given}
+        preset = RUN_PRESETS.get(str(given.get("preset", "default")), {})
+        return {**preset, **usual, **_of_python(given)}
 
     @model_validator(mode="after")
     def _weighed(self) -> "MethodConfig":
@@ -144,15 +153,15 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid"):
 class ListsConfig(Section):
     """How many items a training list holds; see `ListSizes`."""
 
-    rated: PositiveInt = 10  # of the user's training ratings
-    unrated: PositiveInt = 300  # of the other items
+    rated: Count = 10  # of the user's training ratings
+    unrated: Count = 300  # of the other items
     # Of each group, drawn apart as B_a and B_b of Algorithm 1 where there is a penalty, which
     # lost less NDCG for the same gap than the list's own items did; 0 takes those.
-    per_group: NonNegativeInt = 30
+    per_group: CountFrom0 = 30
     # Of the head: what the model ranks highest for the user now, of the items that the user has
     # not rated; looked up before each epoch. Such lists are weighted, and are their own groups.
-    top: NonNegativeInt = 0
-    head: PositiveInt = 400
+    top: CountFrom0 = 0
+    head: Count = 400
 
     @model_validator(mode="before")
     @classmethod
@@ -175,7 +184,7 @@ class ListsConfig(Section):
 class TrainingConfig(Section):
     """How long, how fast, on which lists."""
 
-    warmup_epochs: NonNegativeInt = 20  # of list-wise cross-entropy
+    warmup_epochs: CountFrom0 = 20  # of list-wise cross-entropy
     warmup_rate: PositiveFloat = 1e-3
     # Draw the output layer anew after the warm-up. None: where there is a penalty on softmax
     # exposure, which would otherwise first have to flatten the scores that the warm-up spread
@@ -184,21 +193,21 @@ class TrainingConfig(Section):
     restart_last_layer: bool | None = None
     # The paper's are 120 epochs at 4e-4. An epoch of MovieLens 1M has a 23rd of the steps that
     # one of 20M has: there these end higher, and in half the time.
-    epochs: NonNegativeInt = 60
+    epochs: CountFrom0 = 60
     rate: PositiveFloat = 2e-3
     rate_factor: PositiveFloat = 0.25  # what the rate is multiplied by ...
-    rate_epochs: tuple[PositiveInt, ...] = (45,)  # ... after each of these (the paper's: 60)
-    catalogue_epochs: NonNegativeInt = 8  # after those, on lists with top items
+    rate_epochs: Listed[Count] = (45,)  # ... after each of these (the paper's: 60)
+    catalogue_epochs: CountFrom0 = 8  # after those, on lists with top items
     catalogue_rate: PositiveFloat = 5e-4
     optimizer: Literal["adam", "momentum"] = "adam"
     gamma_5: Annotated[float, Field(gt=0, le=1)] = 0.1  # momentum: weight of the new gradient
     weight_decay: NonNegativeFloat = 1e-7
-    batch_size: PositiveInt = 256
+    batch_size: Count = 256
     lists: ListsConfig = ListsConfig()
     corrected: bool = False  # weigh slots by how many items they stand for
-    validate_every: PositiveInt = 1  # epochs
+    validate_every: Count = 1  # epochs
     tolerance: NonNegativeFloat = 0.001  # of the best NDCG that a fairer epoch may lose
-    patience: PositiveInt | None = None  # validations without a better one before stopping
+    patience: Count | None = None  # validations without a better one before stopping
     save_minutes: PositiveFloat = 5.0
 
 
@@ -207,11 +216,11 @@ class EvaluationConfig(Section):
 
     k: Ks = (50, 100, 200)
     protocol: Literal["sampled", "full", "whole"] = "sampled"  # "whole": lists of documents
-    unrated: PositiveInt = 300  # in sampled lists
+    unrated: Count = 300  # in sampled lists
     # What epochs are chosen on: sampled validation lists, or the catalogue of some users. None:
     # the catalogue where it is what the method learns, else sampled lists.
     select_on: Literal["sampled", "full"] | None = None
-    select_k: PositiveInt | None = None  # K of that; None: the method's own, or the first of
+    select_k: Count | None = None  # K of that; None: the method's own, or the first of
     # `k` where the method's counts positions of the catalogue and the lists are sampled
     # The gap that chooses between epochs; None: by rank on the catalogue, else Eq. 9's.
     select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] | None = None
@@ -236,8 +245,8 @@ class Config(Section):
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
         if isinstance(given, Mapping) and of_documents(given.get("data")):
-            return with_defaults(given)
-        return given
+            return with_defaults(_of_python(given))
+        return _of_python(given)
 
     @model_validator(mode="after")
     def _fits(self) -> "Config":
@@ -278,3 +287,14 @@ class Config(Section):
             return self
         ks = tuple(sorted({*evaluation.k, *method.ks}))
         return self.model_copy(update={"evaluation": evaluation.model_copy(update={"k": ks})})
+
+
+def _of_python(value: Any) -> Any:
+    """Return a value with Python's own numbers in place of numpy's, which callers may have."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _of_python(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_of_python(one) for one in value]
+    return value

@@ -1,6 +1,7 @@
 """Configs as TOML: read from a file, changed key by key, checked, and written out whole."""
 
 import json
+import reprlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from fairtopk.data.files import read_text
+from fairtopk.data.paths import read_small
 from fairtopk.errors import InputError
 from fairtopk.estimators.settings import RUN_PRESETS
 from fairtopk.experiments.config import Config, Section
 from fairtopk.experiments.faults import first_fault
 
+LONGEST = 1_000_000  # bytes of a file
+DEEPEST = 20  # tables and lists in one another
+TOO_DEEP = f"is nested too deeply: at most {DEEPEST} tables and lists in one another"
 # Two names of one weight: to set one is to replace the other.
 SAME_WEIGHT = {"method.c": "c_relative", "method.c_relative": "c"}
 
@@ -30,13 +34,16 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
     """Return what a TOML file says after `changes`, not yet checked."""
     try:
-        values = tomllib.loads(read_text(path))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        values = tomllib.loads(read_small(path, most=LONGEST).decode("utf-8"))
+    except RecursionError:
+        raise InputError(f"{path} {TOO_DEEP}") from None
+    except ValueError as error:  # no text, no TOML, or an integer of thousands of digits
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{path} is not a TOML file: {error}") from error
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist; check the path") from error
     for change in changes:
         _apply(change, values)
+    _refuse_unwritable(values, str(path))
     return values
 
 
@@ -90,13 +97,39 @@ def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 def _apply(change: str, values: dict[str, Any]) -> None:
     """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
     path, separator, text = (part.strip() for part in change.partition("="))
-    if not separator:
-        raise InputError(f"--set takes key=value, for example method.c=1e5, got {change!r}")
+    if not separator or not all(path.split(".")):
+        raise InputError(
+            f"--set takes key=value, for example method.c=1e5, got {reprlib.repr(change)}"
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text
+    except RecursionError:
+        raise InputError(f"--set {path} {TOO_DEEP}") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise InputError(f"--set {path}: {error}") from error
     put(values, path, value if text else None)
+
+
+def _refuse_unwritable(value: Any, where: str, depth: int = 0) -> None:
+    """Refuse what a config that is read could not be written back with."""
+    if depth > DEEPEST:
+        raise InputError(f"{where} {TOO_DEEP}")
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InputError(f"{where}: {reprlib.repr(value)} is not UTF-8 text") from None
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InputError(f"{where} has a whole number that does not fit into 64 bits")
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            _refuse_unwritable(name, where, depth + 1)
+            _refuse_unwritable(one, where, depth + 1)
+    elif isinstance(value, list):
+        for one in value:
+            _refuse_unwritable(one, where, depth + 1)
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -65,6 +66,7 @@ def run(app: typer.Typer) -> None:
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is no reason to fail
             stream.reconfigure(errors="backslashreplace")
     try:
+        _check_words(words)
         with ending_in_order():
             code = app(words, standalone_mode=False) or Exit.DONE
         if code == Exit.INTERRUPTED:  # typer's answer to Ctrl-C
@@ -175,6 +177,17 @@ def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:
             say(f"{what}: {done:,}{of} bytes")
 
     return report
+
+
+def _check_words(words: list[str]) -> None:
+    """Refuse words that mean nothing: a path "" would be the current folder."""
+    for before, word in pairwise(["", *words]):
+        option, given, value = word.partition("=") if word.startswith("--") else ("", "", word)
+        name = option or (before if before.startswith("-") else "an argument")
+        if not value and (given or not option):
+            raise InputError(f"{name} is empty; give it a value, or leave it out")
+        if "\0" in word:
+            raise InputError(f"{name} holds a NUL character; leave it out")
 
 
 def _told(error: Exception) -> tuple[str, Exit]:

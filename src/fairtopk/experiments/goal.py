@@ -8,11 +8,12 @@ Both are relative to the colour-blind model, the same method with a weight of 0,
 the validation lists of the protocol that the config evaluates by.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, ROBUST, is_fair
@@ -26,6 +27,7 @@ SHARES = (ROBUST, DISTILL)  # methods whose weight is a share, from 0 to 1
 NOTIONS = ("exposure_gap", "exposure_gap_released", "rank_exposure_gap", "representation_gap")
 GAPS = (*NOTIONS, *(f"{notion}_mse" for notion in NOTIONS), "rsp", "reo")
 NDCG = "ndcg"
+MOST_RUNS = 1_000
 SELECTED = ("exposure_gap", "rank_exposure_gap", "representation_gap")  # can choose epochs
 
 
@@ -39,7 +41,7 @@ class Metric(NamedTuple):
     def read(cls, text: str, known: Sequence[str]) -> "Metric":
         """Return what `text` names, refusing other names than those known."""
         name, _, k = text.partition("@")
-        if name not in known or not (k.isascii() and k.isdigit()):
+        if name not in known or not re.fullmatch("[0-9]{1,8}", k):
             raise ValueError(
                 f"must be a metric and its K, such as {known[0]}@50, got {text!r}: the metrics "
                 f"are {', '.join(known)}"
@@ -78,7 +80,9 @@ class Goal(Section):
 
     target: Target
     keep: Keep | None = None
-    runs: PositiveInt = 6  # weights that may be tried, beside the colour-blind model
+    runs: Annotated[int, Field(gt=0, le=MOST_RUNS)] = (
+        6  # weights that may be tried, beside the colour-blind model
+    )
 
     @property
     def accuracy(self) -> str:

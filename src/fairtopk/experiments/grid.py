@@ -11,6 +11,7 @@ is left out, so that a method without a penalty is trained once for all weights.
 
 import hashlib
 import itertools
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from pydantic import ValidationError
 from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair
+from fairtopk.estimators.settings import Listed
 from fairtopk.experiments.config import Config, DataConfig, MethodConfig, MethodName, Section
 from fairtopk.experiments.config_file import check_config, dump_config, put, read_config
 from fairtopk.experiments.faults import first_fault
@@ -34,15 +36,16 @@ NAMED = {  # keys that every cell's name tells, swept or not
     "method.preset", "method.c", "method.c_relative", "method.k",
 }  # fmt: skip
 OWN_FILE = ("csv", "parquet", "letor")  # sources that do not tell which data it is
+MOST_CELLS = 10_000
 LONGEST = 150  # of what a folder's name tells, in characters: file systems allow 255
 
 
 class Afterwards(Section):
     """What is done with each run once it is trained."""
 
-    protocols: tuple[Literal["sampled", "full"], ...] = ()  # measured beside the run's own
-    rerank: tuple[dict[str, Any], ...] = ()  # re-rankers: method, k and their options
-    rerank_of: tuple[MethodName, ...] | None = None  # None: those without a fairness part
+    protocols: Listed[Literal["sampled", "full"]] = ()  # measured beside the run's own
+    rerank: Listed[dict[str, Any]] = ()  # re-rankers: method, k and their options
+    rerank_of: Listed[MethodName] | None = None  # None: those without a fairness part
     keep_models: bool = True
 
 
@@ -104,6 +107,12 @@ def cells_of(
         raise InputError(
             f"{where}: {path} lists nothing; give it a value or more, or leave it out"
         )
+    for what, alternatives in (("runs", grid), ("re-rankers", [*afterwards.rerank])):
+        if (count := n_choices(alternatives)) > MOST_CELLS:
+            raise InputError(
+                f"{where}: [sweep] lists {count:,} {what}, and {MOST_CELLS:,} is the most; "
+                f"split it into several sweeps"
+            )
     rerankers = [_asked(one, where) for given in afterwards.rerank for one in product(given)]
     configs: dict[str, Config] = {}  # by their text, so that none is there twice
     names: dict[str, str] = {}
@@ -148,6 +157,15 @@ def product(grid: Any) -> list[Any]:
             for choice in (product(one) if isinstance(one, Mapping) else [one])
         ]
     return [grid]
+
+
+def n_choices(grid: Any) -> int:
+    """Return how many choices `product` would return, without making them."""
+    if isinstance(grid, Mapping):
+        return math.prod(map(n_choices, grid.values()))
+    if isinstance(grid, list):
+        return sum(n_choices(one) if isinstance(one, Mapping) else 1 for one in grid)
+    return 1
 
 
 def _empty(grid: Any, path: str = "sweep") -> Iterator[str]:
