@@ -133,7 +133,7 @@ def test_tensors_of_another_shape_are_refused_before_they_are_loaded(copied: Pat
 
 def test_a_finished_run_on_other_data_is_refused(copied: Path) -> None:
     other = ft.split(ft.load("synthetic", seed=1))
-    with pytest.raises(ft.InputError, match="the data, or its split, is not what"):
+    with pytest.raises(ft.InputError, match="the data is not what"):
         train_run(config(), copied / "kso-red", lists=other, resume=True)
 
 

@@ -44,8 +44,8 @@ class Identity(NamedTuple):
                 f"right file back, or train again into a new folder"
             )
         raise InputError(
-            f"the data, or its split, is not what {path.parent} was trained on; see its "
-            f"provenance.json, or train again into a new folder"
+            f"the data is not what {path.parent} was trained on, or is split otherwise; see "
+            f"its provenance.json, or train again into a new folder"
         )
 
 
