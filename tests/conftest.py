@@ -2,15 +2,26 @@
 
 import os
 import random
+import tempfile
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
+from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.dispatcher import Dispatcher
 
 import fairtopk as ft
+
+# What is printed does not hang on the terminal that the tests are started from.
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
+    os.environ.pop(name, None)
 
 # Tests are small: a second thread costs more than it brings.
 torch.set_num_threads(1)
@@ -21,6 +32,19 @@ settings.register_profile(
     "kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 settings.load_profile("kernels")
+
+
+def home_can_be_written_to() -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=Path.home()):
+            return True
+    except OSError:
+        return False
+
+
+if not home_can_be_written_to():  # else matplotlib complains, and looks for fonts each time
+    cache = Path(__file__).parents[1] / ".pytest_cache" / "matplotlib"
+    os.environ.setdefault("MPLCONFIGDIR", str(cache))
 
 MOST_WORKERS = 8  # each imports torch and holds its own data
 
@@ -51,6 +75,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for tests in files:
             chance.shuffle(tests)
         items[:] = [item for tests in files for item in tests]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing is read from the user's own folder of data, or left there; no proxy is asked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("no_proxy", "*")
+        patch.setenv("FAIRTOPK_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Of several workers one compiles a loop; those that need it meanwhile wait for it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    locks = tmp_path_factory.getbasetemp().parent / "compiling"
+    locks.mkdir(exist_ok=True)
+    compile_loop = Dispatcher.compile
+
+    def compile_alone(self: Any, signature: Any) -> Any:
+        if not isinstance(self._cache, FunctionCache):
+            return compile_loop(self, signature)
+        lock = locks / f"{self.py_func.__module__}.{self.py_func.__qualname__}"
+        with global_compiler_lock, FileLock(lock, is_singleton=True):
+            return compile_loop(self, signature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "compile", compile_alone)
+        yield
 
 
 @pytest.fixture(scope="session")

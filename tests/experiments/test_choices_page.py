@@ -28,6 +28,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_each_choice_changes_what_is_trained(choices: ModuleType, data: Path) -> None:
     texts = [
         dump_config(cell.config)

@@ -108,6 +108,7 @@ def test_the_catalogue_is_fairer_for_a_scorer_that_is_given_no_group(
     assert found[2][f"ndcg@{K}"] > 0.93 * found[0][f"ndcg@{K}"]
 
 
+@pytest.mark.slow
 def test_labels_that_mean_nothing_bring_no_cut_beyond_chance(
     biased: Lists, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_teachers_of_other_groups_or_settings_are_not_shared(biased: Lists) -> N
     assert keys[3] == keys[4] == keys[0]
 
 
+@pytest.mark.slow
 def test_k_song_beside_keeps_more_of_the_ranking_loss(biased: Lists, tmp_path: Path) -> None:
     found = {}
     for mu in (0.0, 20.0):
@@ -245,6 +247,7 @@ def test_k_song_beside_keeps_more_of_the_ranking_loss(biased: Lists, tmp_path: P
     assert found[0.0] < found[20.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp", "attention"])
 def test_documents_are_taught_in_whole_lists(tmp_path: Path, model: str) -> None:
     x, y, qid, groups = ft.make_documents(120, 20)

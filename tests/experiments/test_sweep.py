@@ -288,6 +288,7 @@ def test_room_is_told_for_the_checkpoint_that_is_being_written_too(
     assert max(sizes) <= room_of([cell]).at_work < 4 * max(sizes)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_memory_of_cells_that_are_done(toml: Path, tmp_path: Path) -> None:
     kinds = (Trainer, Lists, nn.Module)
 
@@ -330,6 +331,7 @@ def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(
     assert "k-song + det-const-sort (needs group labels when serving)" in page
 
 
+@pytest.mark.slow
 def test_documents_are_swept_like_users_and_items(tmp_path: Path) -> None:
     x, y, qid, groups = ft.make_documents(20, 15)
     columns = {f"f{place}": column for place, column in enumerate(x.T)}

@@ -19,6 +19,7 @@ from fairtopk.experiments.console import whole_numbers
 from fairtopk.experiments.workers import DIED, SPAWN, Finished, Workers
 
 
+@pytest.mark.slow
 def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
     found: dict[str, Finished] = {}
     pieces = {

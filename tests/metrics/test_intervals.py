@@ -18,6 +18,7 @@ def test_the_interval_is_close_to_that_of_the_normal_law() -> None:
     assert found[2:] == (4_000, 0)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_true_mean_about_as_often_as_they_say() -> None:
     generator = np.random.default_rng(1)
     intervals = [

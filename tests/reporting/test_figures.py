@@ -1,5 +1,6 @@
 """The figures as files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fairtopk as ft
@@ -19,7 +20,8 @@ def test_each_gap_is_a_pdf_and_a_png(sweep: Path, tmp_path: Path) -> None:
 
 
 def test_names_with_signs_of_tex_are_drawn_as_they_are(sweep: Path, tmp_path: Path) -> None:
-    views = views_of(collect(sweep).results)
+    (view,) = views_of(collect(sweep).results)
+    views = [replace(view, gaps=view.gaps[:1])]  # each takes its time
     found = Rankings("$a_", "b$", "", "", 9, ("$_{", "^"), ["01-", "1"], ["10", "0"])
     files = write_figures(views, {0: found}, tmp_path)
     assert {path.name for path in files} >= {"rankings.pdf", "rankings.png"}

@@ -62,6 +62,7 @@ def test_treatment_lowers_the_gap_that_it_is_about(lists: Lists, tmp_path: Path)
     assert found[0.3] < 0.85 * found[0.0]
 
 
+@pytest.mark.slow
 def test_lists_that_cannot_have_what_is_asked_for_are_marked(
     lists: Lists, tmp_path: Path
 ) -> None:

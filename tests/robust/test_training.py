@@ -61,6 +61,7 @@ def rounds_of(out: Path) -> list[dict[str, Any]]:
     return [record for record in records if record["phase"] == "rounds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "multiplier", "shape"),
     [("neumf", "data", SIZES["demo"]), ("mf", "list", SyntheticShape(300, 300, 15_000))],

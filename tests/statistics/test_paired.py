@@ -62,6 +62,7 @@ def test_with_many_queries_p_is_close_to_that_of_the_normal_law(shift: float) ->
     assert paired_difference(a, b).p == pytest.approx(expected, abs=4 * error + 1e-3)
 
 
+@pytest.mark.slow
 def test_p_is_below_a_level_as_often_as_it_says_if_nothing_differs() -> None:
     p_values = [paired_difference(*two_runs(12, seed=seed)).p for seed in range(200)]
     assert 4 <= sum(p <= 0.1 for p in p_values) <= 36  # 20, give or take four deviations
