@@ -15,7 +15,7 @@ import fairtopk as ft
 from fairtopk import checkpoints
 from fairtopk.checkpoints import load_tensors, save_tensors
 from fairtopk.errors import Exit, Stopped
-from fairtopk.experiments import keys
+from fairtopk.experiments import keys, run
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
@@ -204,6 +204,21 @@ def test_one_process_at_a_time_works_in_a_run_folder(lists: Lists, tmp_path: Pat
     ):
         train_run(config(), tmp_path, lists=lists)
     train_run(config(), tmp_path, lists=lists)
+
+
+def test_a_run_that_another_process_has_just_begun_is_left_alone(
+    lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = run.build_trainer
+
+    def slow(*given: Any) -> Any:  # in the meantime the other one begins
+        (tmp_path / "config.toml").touch()
+        return build(*given)
+
+    monkeypatch.setattr(run, "build_trainer", slow)
+    with pytest.raises(ft.InputError, match="another process has just begun a run"):
+        train_run(config(), tmp_path, lists=lists)
+    assert (tmp_path / "config.toml").read_text() == ""
 
 
 def test_a_reused_stage_is_told_of_and_kept_in_the_provenance(

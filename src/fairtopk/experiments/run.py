@@ -113,7 +113,8 @@ def train_run(
         finish: Measures what was trained, in place of the test, which writes ``metrics.json``;
             given the run, its trainer and the seconds that training took.
     """
-    if is_begun(out):
+    begun = is_begun(out)
+    if begun:
         if not resume:
             raise InputError(
                 f"{out} exists and is not empty; go on with --resume, or choose another"
@@ -126,6 +127,8 @@ def train_run(
     started = time.perf_counter()
     trainer = build_trainer(config, lists, build_model(config, lists))
     with alone_in(out):
+        if is_begun(out) != begun:  # while the data was being read
+            raise InputError(f"another process has just begun a run in {out}")
         saved = _clear_leftovers(out)
         write_text(out / CONFIG, dump_config(config))
         stages = shared_stages(config, lists, warmups) if warmups is not None else []
