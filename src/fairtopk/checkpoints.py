@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fairtopk.data.files import refuse_unreadable, replacing
+from fairtopk.data.files import replacing
+from fairtopk.data.paths import check_file
 from fairtopk.errors import InputError
 
 MODEL, STATE = "model.safetensors", "state.safetensors"
@@ -53,7 +54,7 @@ def save_tensors(
 
 def load_tensors(path: Path) -> Saved:
     """Return what `save_tensors` wrote, refusing a damaged, edited or foreign file."""
-    refuse_unreadable(path)
+    check_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}

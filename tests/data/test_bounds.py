@@ -238,3 +238,21 @@ def test_the_docs_list_the_bounds() -> None:
         bounds.MOST_FILES, bounds.MOST_UNPACKED, bounds.MOST_GROUPS, bounds.LARGEST_RELEVANCE,
     ):  # fmt: skip
         assert f"{bound:,.0f}" in stated
+
+
+@pytest.mark.parametrize("row", ["1,3,4", "1,3,4\n1,4,5,b\n", "1"])
+def test_a_row_that_lacks_fields_is_refused(tmp_path: Path, row: str) -> None:
+    sentence = r"a\.csv, line 4: expected 4 fields separated by ',', got fewer in '1"
+    with pytest.raises(ft.InputError, match=sentence):
+        READERS["audit"](written(tmp_path / "a.csv", ROWS + row))
+
+
+def test_what_a_damaged_zip_is_said_to_be_is_short(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        packed.writestr("ratings.dat", b"1::1::5::1\n")
+    raw = bytearray((tmp_path / "a.zip").read_bytes())
+    raw[26:28] = (2_000).to_bytes(2, "little")  # the length of the member's name
+    written(tmp_path / "a.zip", bytes(raw) + bytes(3_000))
+    with pytest.raises(ft.InputError) as refused:
+        ft.load("movielens-1m", tmp_path / "a.zip")
+    assert len(str(refused.value)) < 400

@@ -1,4 +1,5 @@
 import hashlib
+import os
 import random
 import re
 import socket
@@ -398,3 +399,35 @@ def test_a_folder_that_cannot_be_made_gives_one_sentence(site: Site, tmp_path: P
         InputError, match=r"^cannot read or write .*films.zip \(.*\); check its"
     ):
         fetch(site, tmp_path / "file" / "films.zip")
+
+
+def test_a_link_where_the_part_grows_is_not_followed(site: Site, target: Path) -> None:
+    target.parent.mkdir()
+    theirs = target.with_name("theirs")
+    theirs.write_bytes(BODY[:HALF])
+    part_of(target).symlink_to(theirs)
+    assert fetch(site, target).path.read_bytes() == BODY
+    assert theirs.read_bytes() == BODY[:HALF]
+
+
+@pytest.mark.parametrize("suffix", ["", ".part", ".md5"])
+def test_a_pipe_in_the_place_of_a_file_is_refused(
+    site: Site, target: Path, suffix: str
+) -> None:
+    target.parent.mkdir()
+    os.mkfifo(target.with_name(f"{target.name}{suffix}"))
+    with pytest.raises(InputError, match="is a pipe, and only regular files are read"):
+        fetch(site, target)
+
+
+@pytest.mark.parametrize("tells_length", [True, False])
+def test_a_file_past_the_bound_is_not_fetched(
+    site: Site, target: Path, monkeypatch: pytest.MonkeyPatch, tells_length: bool
+) -> None:
+    site.tells_length = tells_length
+    monkeypatch.setattr("fairtopk.data.download.MOST_DOWNLOAD", HALF)
+    with pytest.raises(
+        InputError, match=r"is larger than 0\.0005 GB, the most that is fetched"
+    ):
+        fetch(site, target)
+    assert not target.exists()

@@ -99,7 +99,7 @@ def test_what_a_killed_process_left_is_removed_and_links_are_not_followed(
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("none", "does not exist"), ("folder", "is a folder"), ("pipe", "is not a regular file"),
+    [("none", "does not exist"), ("folder", "is a folder"), ("pipe", "is a pipe, and only"),
      ("x" * 300, "cannot be read: file name too long"), ("a\0b", "holds a NUL character")],
 )  # fmt: skip
 def test_what_is_no_file_is_not_read(tmp_path: Path, name: str, words: str) -> None:

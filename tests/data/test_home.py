@@ -20,7 +20,7 @@ def test_an_agreed_licence_is_remembered_per_data_set(tmp_path: Path) -> None:
     assert stored == {"ml-1m": "research only", "netflix": "no redistribution"}
 
 
-@pytest.mark.parametrize("content", ["", "{ 'ml-1m'", "[]", "\xff"])
+@pytest.mark.parametrize("content", ["", "{ 'ml-1m'", "[]", "\xff", "[" * 100_000])
 def test_a_damaged_memory_of_licences_asks_again(tmp_path: Path, content: str) -> None:
     (tmp_path / "licences.json").write_bytes(content.encode("latin-1"))
     assert not acknowledged("ml-1m", tmp_path)

@@ -1,10 +1,15 @@
+import errno
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 import fairtopk as ft
+from fairtopk.data import known
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.prepare import prepare
 
@@ -114,3 +119,106 @@ def test_a_file_that_is_not_the_published_one_is_noted(real_data: Path, tmp_path
 def test_a_name_that_cannot_be_prepared_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ft.InputError, match=r"nothing to prepare|unknown data set 'nonsense'"):
         prepare(name, tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"files": {"../../secret": "0"}}, r"card\.json is damaged \(files"),
+        ({"files": []}, r"card\.json is damaged \(files"),
+        ({"name": 5}, r"card\.json is damaged \(name"),
+        ({"columns": None}, "is damaged .columns or rating_range is missing"),
+        ({"columns": {"user": "u"}}, r"is damaged .columns\.item"),
+        ({"columns": {"user": "x", "item": "item_id"}}, "ratings.parquet has no column 'x'"),
+        ({"rating_range": [0, 1e9]}, "is damaged .rating_range"),
+        ({"rating_range": [1, 2, 3]}, "is damaged .rating_range"),
+        ({"files": {}}, "holds features, not ratings"),
+    ],
+)
+def test_a_card_that_was_edited_is_refused(
+    source: Path, tmp_path: Path, change: dict[str, Any], sentence: str
+) -> None:
+    out = tmp_path / "out"
+    card = prepare("movielens-latest", source, out)
+    (out / "card.json").write_text(json.dumps(card | change))
+    with pytest.raises(ft.InputError, match=sentence):
+        ft.load("movielens-latest", out)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "[]", "\0", "\xff", '{"name": 1e999}', ""])
+def test_a_card_that_is_none_is_refused(source: Path, tmp_path: Path, text: str) -> None:
+    prepare("movielens-latest", source, tmp_path / "out")
+    (tmp_path / "out" / "card.json").write_text(text, encoding="latin-1")
+    with pytest.raises(
+        ft.InputError, match=r"card\.json is damaged .*; prepare the data again"
+    ):
+        ft.load("movielens-latest", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("column", "sentence"),
+    [
+        (pl.Series("item_id", [[1], [2]]), "item_id must hold ids"),
+        (pl.Series("rating", ["a", "b"]), "rating must be a number, got 'a'"),
+        (pl.Series("rating", [1e9, 1.0]), "rating must lie between 0.5 and 5"),
+        (pl.Series("timestamp", [True, False]), "timestamp must hold numbers or dates"),
+    ],
+)
+def test_a_table_of_other_kinds_is_refused_whatever_its_card_says(
+    source: Path, tmp_path: Path, column: pl.Series, sentence: str
+) -> None:
+    out = tmp_path / "out"
+    card = prepare("movielens-latest", source, out)
+    table = out / "ratings.parquet"
+    pl.read_parquet(table).with_columns(column).write_parquet(table)
+    card["files"][table.name] = hashlib.sha256(table.read_bytes()).hexdigest()
+    (out / "card.json").write_text(json.dumps(card))
+    with pytest.raises(ft.InputError, match=sentence):
+        ft.load("movielens-latest", out)
+
+
+def test_a_disk_that_is_full_leaves_nothing_behind(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(frame: pl.DataFrame, path: Path, **_: object) -> None:
+        path.write_bytes(b"PAR1")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", full)
+    with pytest.raises(ft.InputError, match=r"cannot write .*out: no space left on device"):
+        prepare("movielens-latest", source, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [source]
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "sentence"),
+    [
+        ("ml-100k.zip", "movielens-1m", "in the layout of 100K, not of 1M and 10M; give the"),
+        ("ml-1m-reconstructed.zip", "movielens-10m", "holds MovieLens 1M, by its counts, not"),
+        ("ml-latest-small.zip", "movielens-25m", "give the name movielens-latest-small"),
+    ],
+)
+def test_one_data_set_is_not_prepared_as_another(
+    real_data: Path, tmp_path: Path, file: str, name: str, sentence: str
+) -> None:
+    with pytest.raises(ft.InputError, match=sentence):
+        prepare(name, real_data / file, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_layout_is_not_prepared_as_another(source: Path, tmp_path: Path) -> None:
+    for name in ("movielens-100k", "movielens-1m", "movielens-10m"):
+        with pytest.raises(ft.InputError, match="in the layout of 20M and later sets, not of"):
+            prepare(name, source, tmp_path / "out")
+
+
+def test_counts_tell_one_data_set_from_another(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = replace(known.MOVIELENS["movielens-25m"], counts=known.Counts(2, 1, 2, 2))
+    monkeypatch.setitem(known.MOVIELENS, "movielens-25m", whole)
+    sentence = (
+        "ratings.csv of source holds MovieLens 25M, by its counts, not MovieLens 20M; give"
+    )
+    with pytest.raises(ft.InputError, match=sentence):
+        prepare("movielens-20m", source, tmp_path / "out")

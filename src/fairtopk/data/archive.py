@@ -24,6 +24,7 @@ from fairtopk.data.paths import (
 from fairtopk.errors import InputError
 
 HEAD_BYTES = 65_536
+LONGEST_REASON = 200  # characters
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # What reading a damaged, encrypted or exotic archive raises.
 DAMAGE = (
@@ -142,7 +143,7 @@ class Archive:
             raise
         except DAMAGE as error:
             raise InputError(
-                f"{self.where(name)} cannot be read ({error}); download it again"
+                f"{self.where(name)} cannot be read ({_reason(error)}); download it again"
             ) from error
 
     def _read_member(self, opened: zipfile.ZipFile, name: str, limit: int) -> bytes:
@@ -157,7 +158,7 @@ class Archive:
             return zipfile.ZipFile(self.path)
         except DAMAGE as error:
             raise InputError(
-                f"{self.path} is a damaged zip ({error}); download it again"
+                f"{self.path} is a damaged zip ({_reason(error)}); download it again"
             ) from error
 
 
@@ -168,6 +169,11 @@ def files_below(folder: Path) -> list[Path]:
         found += (Path(place, name) for name in names)
         _refuse_many(len(found), folder)
     return sorted(path for path in found if path.is_file())
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, but no more of a damaged archive than fits a sentence."""
+    return " ".join(str(error).split())[:LONGEST_REASON]
 
 
 def _refuse_many(count: int, path: Path) -> None:

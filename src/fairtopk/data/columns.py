@@ -11,6 +11,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.arguments import shown
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import number_by_appearance
@@ -66,7 +67,8 @@ def require_column(name: str, present: list[str], origin: Origin) -> None:
     some = ", ".join(one[:LONGEST_SHOWN] for one in present[:MOST_SHOWN])
     if len(present) > MOST_SHOWN:
         some += f" and {len(present) - MOST_SHOWN:,} more"
-    raise InputError(f"{origin.name} has no column {name!r}: its columns are {some}{hint}")
+    wanted = shown(name)
+    raise InputError(f"{origin.name} has no column {wanted}: its columns are {some}{hint}")
 
 
 def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Series]:

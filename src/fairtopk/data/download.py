@@ -19,7 +19,9 @@ from typing import cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from fairtopk.data.bounds import MOST_DOWNLOAD
 from fairtopk.data.files import write_text
+from fairtopk.data.paths import check_file, open_file, read_small
 from fairtopk.errors import InputError
 
 Progress = Callable[[int, int | None], None]
@@ -72,8 +74,13 @@ def download(
     """
     part, sidecar = _beside(target, ".part"), _beside(target, ".md5")
     with _on_disk(target):
+        for path in (target, sidecar, part):
+            if path.is_symlink() and path != target:
+                path.unlink()  # only the file itself may lie elsewhere
+            if path.exists():
+                check_file(path)
         if target.exists():
-            known = md5 or (_parse_md5(sidecar.read_bytes()) if sidecar.exists() else None)
+            known = md5 or (_parse_md5(read_small(sidecar)) if sidecar.exists() else None)
             found = _md5_of(target)
             if known is None or found == known.lower():
                 return Download(target, found, verified=known is not None)
@@ -134,6 +141,12 @@ class _Source:
             raise self.unreachable(f"HTTP {answer.status} {answer.reason}")
         return cast(HTTPResponse, answer)
 
+    def too_large(self) -> InputError:
+        return InputError(
+            f"{self.url} is larger than {MOST_DOWNLOAD / 1e9:g} GB, the most that is fetched; "
+            f"get it from {self.home} and pass it with --from"
+        )
+
     def unreachable(self, reason: str) -> InputError:
         name = self.url.rsplit("/", 1)[-1].removesuffix(".md5")
         return InputError(
@@ -167,7 +180,11 @@ def _receive(
     """Write the body of `answer`, which brings `part` from `done` bytes to `total`."""
     with part.open("ab" if done else "wb") as file:
         try:
+            if max(done, total or 0) > MOST_DOWNLOAD:
+                raise source.too_large()
             while done != total and (chunk := _read(source, answer, done, total)):
+                if done + len(chunk) > MOST_DOWNLOAD:
+                    raise source.too_large()
                 file.write(chunk)
                 done += len(chunk)
                 if source.progress is not None:
@@ -206,7 +223,7 @@ def _parse_md5(text: bytes) -> str | None:
 
 
 def _md5_of(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, MD5).hexdigest()
 
 

@@ -10,39 +10,16 @@ from pathlib import Path
 
 import polars as pl
 
+from fairtopk.data.paths import read_small
 from fairtopk.errors import InputError
 
 LONGEST_TEXT = 256 * 2**20  # bytes of a text file that is read whole
 HALF = ".part"  # how the name of a file that is being written ends; it begins with a dot
 
 
-def refuse_unreadable(path: Path) -> None:
-    """Refuse a path that is no regular file: a folder, or a pipe or device that never ends."""
-    if "\0" in str(path):
-        raise InputError(f"{str(path)!r} is not a path: it holds a NUL character")
-    try:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder; name a file")
-        if not path.is_file():
-            there = path.exists() or path.is_symlink()
-            what = "is not a regular file" if there else "does not exist; check the path"
-            raise InputError(f"{path} {what}")
-    except OSError as error:  # such as a name that is too long, or a folder that is closed
-        why = (error.strerror or str(error)).lower()
-        raise InputError(f"{path} cannot be read: {why}") from error
-
-
 def read_text(path: Path) -> str:
     """Return a text file whole, refusing what is none."""
-    refuse_unreadable(path)
-    try:
-        with path.open("rb") as file:
-            content = file.read(LONGEST_TEXT + 1)
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        raise InputError(f"{path} cannot be read: {why}") from error
-    if len(content) > LONGEST_TEXT:
-        raise InputError(f"{path} is longer than {LONGEST_TEXT // 2**20} MiB")
+    content = read_small(path, most=LONGEST_TEXT)
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:

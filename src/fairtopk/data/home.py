@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from fairtopk.data.files import write_text
+from fairtopk.data.paths import read_small
 
 LICENCES = "licences.json"
 
@@ -33,7 +34,7 @@ def acknowledge(name: str, licence: str, folder: Path) -> None:
 def _licences(folder: Path) -> dict[str, str]:
     """Return the licence agreed to for each data set; asking again mends a damaged file."""
     try:
-        agreed = json.loads((folder / LICENCES).read_bytes())
-    except (FileNotFoundError, ValueError):
+        agreed = json.loads(read_small(folder / LICENCES))
+    except (ValueError, RecursionError):  # what cannot be read at all is an InputError
         return {}
     return agreed if isinstance(agreed, dict) else {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import require_column
@@ -19,9 +20,10 @@ from fairtopk.data.paths import check_file
 from fairtopk.data.tables import Tables
 from fairtopk.data.text import check_separator, header_of, read_delimited, refuse_odd_bytes
 from fairtopk.errors import InputError
-from fairtopk.kernels.fields import has_padded_number
+from fairtopk.kernels.fields import first_short_row, has_padded_number
 
 PARQUET = (".parquet", ".pq")
+SHOWN = 60  # bytes of a bad line
 
 
 def read_ratings_file(
@@ -114,6 +116,9 @@ def _read_csv(
         if isinstance(source, Path)
         else np.frombuffer(source, "u1")
     )
+    short = first_short_row(text, ord(separator), len(header))
+    if short >= 0:
+        _refuse_short(text, short, len(header), separator, origin)
     if not has_padded_number(text, ord(separator)):
         # Ids that are numbers are read as such, several times faster than as text.
         schema.update(dict.fromkeys(ids, pl.Int64))
@@ -126,6 +131,18 @@ def _read_csv(
     schema.update(dict.fromkeys(ids, pl.String))
     frame = read_delimited(source, schema, separator=separator, header=True, origin=origin)
     return frame.with_columns(_numbers_where_exact(frame[name]) for name in ids)
+
+
+def _refuse_short(
+    text: NDArray[np.uint8], start: int, wanted: int, separator: str, origin: Origin
+) -> None:
+    """Refuse a row that lacks fields, which would be read as if they were empty."""
+    line = int(np.count_nonzero(text[:start] == ord("\n"))) + 1
+    raw = text[start : start + SHOWN].tobytes().split(b"\n")[0]
+    raise InputError(
+        f"{origin.name}, line {line}: expected {wanted} fields separated by {separator!r}, got "
+        f"fewer in {raw.decode('utf-8', 'replace').rstrip()!r}"
+    )
 
 
 def _refuse_other_files(path: Path) -> None:
