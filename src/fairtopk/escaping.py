@@ -1,5 +1,6 @@
 """Text from outside, made harmless for the place where it is shown."""
 
+import html
 import re
 
 from rich.text import Text
@@ -23,6 +24,17 @@ def printable(text: str) -> str:
 def plain(text: str, *, style: str = "") -> Text:
     """Return the same for a table of rich, which takes nothing of it for markup."""
     return Text(printable(text), style=style)
+
+
+def markdown(text: object) -> str:
+    r"""Return text that is neither HTML nor Markdown, and stays in its cell of a table.
+
+    Example:
+        >>> markdown("<b>a|b</b> [c](d)")
+        '&lt;b&gt;a\\|b&lt;/b&gt; \\[c\\](d)'
+    """
+    marked = re.sub(r"([\\`*\[\]|])", r"\\\1", printable(str(text)))
+    return html.escape(marked, quote=False)
 
 
 def _written_out(code: int) -> str:

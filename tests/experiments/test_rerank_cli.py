@@ -142,6 +142,24 @@ def test_whole_grades_of_a_text_stay_whole_numbers(
     assert after.sort(ids)["hired"].to_list() == expected.to_list()
 
 
+def test_text_that_a_spreadsheet_would_run_is_guarded_on_request(
+    run: Run, ranked: Path, tmp_path: Path
+) -> None:
+    odd = pl.read_csv(ranked).with_columns(job="=" + pl.col("job")).rename({"sex": "@sex"})
+    odd.write_csv(tmp_path / "odd.csv")
+    words = [word if word != "sex" else "@sex" for word in WORDS]
+    more = ("--score", "score", "--method", "det-greedy", "--out")
+    asked = {"file": tmp_path / "odd.csv", "words": words}
+    for name, guard in (("plain.csv", []), ("safe.csv", ["--csv-safe"])):
+        ended = run(*more, tmp_path / name, *guard, **asked)
+        assert ended.code == 0, ended.stderr
+    plain, safe = (pl.read_csv(tmp_path / name) for name in ("plain.csv", "safe.csv"))
+    assert plain["job"].str.starts_with("=").all()
+    assert safe["job"].to_list() == ("'" + plain["job"]).to_list()
+    assert safe["'@sex"].to_list() == plain["@sex"].to_list()
+    assert safe["new_rank"].to_list() == plain["new_rank"].to_list()
+
+
 def test_a_user_is_told_which_groups_are_meant_and_what_is_in_none(
     run: Run, ranked: Path, tmp_path: Path
 ) -> None:

@@ -1,9 +1,11 @@
 """`fairtopk recommend` and `fairtopk export` as a user meets them."""
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ from fairtopk.experiments import recommended
 from fairtopk.experiments.cli import main
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import evaluate_run
+from fairtopk.experiments.model_card import Card, model_card
 from fairtopk.experiments.opening import open_run
 from fairtopk.experiments.result import measured_ks
 from fairtopk.experiments.run import train_run
@@ -233,6 +236,31 @@ def test_a_truncated_model_and_other_data_are_refused_in_one_sentence(
     assert (ended.code, len(ended.stderr.splitlines())) == (2, 1)
     assert "model.safetensors is damaged" in ended.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "other.csv"]
+
+
+def test_ids_that_a_spreadsheet_would_run_are_guarded_on_request(
+    run: Run, trained: Path, tmp_path: Path
+) -> None:
+    users, out = tmp_path / "users.txt", tmp_path / "recs.csv"
+    users.write_text("=1+1\nu1\n")
+    for words, first in ((["--csv-safe"], "'=1+1"), ([], "=1+1")):
+        ended = run("recommend", trained, "--users", users, "--k", "2", "--out", out, *words)
+        assert ended.code == 0, ended.stderr
+        assert pl.read_csv(out)["user"].to_list() == [first, first, "u1", "u1"]
+    ended = run("recommend", trained, "--out", tmp_path / "r.parquet", "--csv-safe")
+    assert (ended.code, "--csv-safe is for .csv files" in ended.stderr) == (2, True)
+
+
+def test_names_on_a_card_are_text_and_nothing_else(trained: Path) -> None:
+    config, lists, _ = open_run(trained)
+    name = '<img src=x onerror="a()">|[a](b)`\n# c'
+    data = replace(lists.data, name=name, group_names=[name, *lists.data.group_names[1:]])
+    card = model_card(Card(name, config, replace(lists, data=data), None, 0.0))
+    assert "<" not in card.replace("<br>", "")
+    assert "[a](b)" not in card
+    assert sum(line.startswith("# ") for line in card.splitlines()) == 1
+    (row,) = [line for line in card.splitlines() if line.startswith("| &lt;img")]
+    assert re.sub(r"\\.", "", row).count("|") == 3
 
 
 @pytest.fixture(scope="module")

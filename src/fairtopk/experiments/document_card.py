@@ -4,6 +4,7 @@ Data is named by name and checksum, never by path.
 """
 
 from fairtopk.data.features import Features
+from fairtopk.escaping import markdown
 
 USE = """\
 To order the documents of a list by the score, highest first. Whoever serves it needs their
@@ -22,7 +23,7 @@ def interface(name: str, data: Features, off: float, *, sees_list: bool) -> list
     """Return what the model takes and gives, in Markdown.
 
     Args:
-        name: Of the model file, without its ending.
+        name: Of the model file, without its ending, in Markdown.
         data: What it was trained on.
         off: Largest difference of the file's scores, as a share of the largest score.
         sees_list: Whether a document's score depends on the others.
@@ -36,7 +37,7 @@ def interface(name: str, data: Features, off: float, *, sees_list: bool) -> list
         "| output | `score` | float32, [documents] | higher is better |",
         "",
         "**It takes no group input**: that was checked when the file was written. Which "
-        f"feature each column is, is in `{name}.features.parquet`. On random inputs in ONNX "
+        f"feature each column is, is in {name}.features.parquet. On random inputs in ONNX "
         f"Runtime, scores are off by at most {off:.1g} of the largest.",
     ]
 
@@ -44,7 +45,7 @@ def interface(name: str, data: Features, off: float, *, sees_list: bool) -> list
 def about_data(data: Features, rule: str) -> list[str]:
     """Return the data of a run, in Markdown."""
     return [
-        f"- name: {data.name}",
+        f"- name: {markdown(data.name)}",
         f"- SHA-256 of documents and groups: `{data.checksum}`",
         f"- {data.n_rows:,} documents in {data.n_queries:,} queries, "
         f"{len(data.feature_names):,} features",

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fairtopk import __version__
+from fairtopk.escaping import markdown
 from fairtopk.estimators.methods import is_fair, weight_of
 from fairtopk.experiments import document_card
 from fairtopk.experiments.build import AnyLists
@@ -75,7 +76,7 @@ def model_card(card: Card) -> str:
         "Measured": _measured(card),
         "Limits": [f"- {limit}" for limit in limits],
     }
-    parts = [f"# {card.name}: {config.method.name} on {data.name}"]
+    parts = [f"# {markdown(card.name)}: {config.method.name} on {markdown(data.name)}"]
     parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items()]
     return "\n\n".join(parts) + "\n"
 
@@ -94,7 +95,7 @@ def _data(card: Card) -> list[str]:
         return document_card.about_data(lists.data, lists.rule)
     data = lists.data
     return [
-        f"- name: {data.name}",
+        f"- name: {markdown(data.name)}",
         f"- SHA-256 of ratings and groups: `{data.checksum}`",
         f"- {data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
         f"- split: {lists.rule}",
@@ -102,7 +103,7 @@ def _data(card: Card) -> list[str]:
 
 
 def _interface(card: Card) -> list[str]:
-    name, lists = card.name, card.lists
+    name, lists = markdown(card.name), card.lists
     if isinstance(lists, DocumentLists):
         sees_list = card.config.model.name == "attention"
         return document_card.interface(name, lists.data, card.off, sees_list=sees_list)
@@ -115,7 +116,7 @@ def _interface(card: Card) -> list[str]:
         "| output | `score` | float32, [queries, items] | higher is better |",
         "",
         "**It takes no group input**: that was checked when the file was written. The id of "
-        f"each number is in `{name}.users.parquet` and `{name}.items.parquet`. On random "
+        f"each number is in {name}.users.parquet and {name}.items.parquet. On random "
         f"inputs in ONNX Runtime, scores are off by at most {card.off:.1g} of the largest.",
     ]
 
@@ -126,16 +127,16 @@ def _groups(card: Card) -> list[str]:
         return ["The data has none: nothing is known of fairness."]
     said = {} if rule is None else {key: value for key, value in asdict(rule).items() if value}
     words = ", ".join(
-        f"{key} {_cell(value)}" for key, value in said.items() if key != "separator"
+        f"{key} {markdown(value)}" for key, value in said.items() if key != "separator"
     )
     return [
         *([f"By the rule: {words}.", ""] if words else []),
         "| group | items |",
         "| --- | --- |",
-        *(f"| {_cell(name)} | {count:,} |" for name, count in data.group_counts.items()),
+        *(f"| {markdown(name)} | {count:,} |" for name, count in data.group_counts.items()),
         f"| (unknown) | {data.n_unknown:,} |",
         "",
-        f"Signed gaps are {_cell(data.group_names[0])} minus the rest.",
+        f"Signed gaps are {markdown(data.group_names[0])} minus the rest.",
     ]
 
 
@@ -200,7 +201,7 @@ def _by_other(result: dict[str, Any]) -> list[str]:
             f"- protocol {told['protocol']}, {users['measured']:,} of {users['of']:,} users, "
             f"K = {', '.join(ks)}: {'; '.join(figures)}"
         ]
-    lines += [f"- warning: {_cell(warning)}" for warning in result.get("warnings", [])]
+    lines += [f"- warning: {markdown(warning)}" for warning in result.get("warnings", [])]
     return ["", *lines] if lines else []
 
 
@@ -229,8 +230,3 @@ def _figure(cell: dict[str, Any]) -> str:
         return "undefined"
     low, high = cell["ci95"]
     return f"{cell['mean']:.4g} ({low:.4g} to {high:.4g})"
-
-
-def _cell(value: object) -> str:
-    """Return text that cannot end a cell of a table."""
-    return str(value).replace("|", "\\|").replace("\n", " ")

@@ -29,6 +29,9 @@ def recommend(
         bool, Option("--include-rated", help="also items that the user rated already")
     ] = False,
     data: Annotated[Path | None, Option(help="where the data is now, if it moved")] = None,
+    csv_safe: Annotated[
+        bool, Option("--csv-safe", help="csv: an apostrophe before text that a sheet would run")
+    ] = False,
 ) -> None:
     """Write the best items of the whole catalogue for each user: user, item, rank, score.
 
@@ -42,7 +45,14 @@ def recommend(
     given = read_users(users, column=column) if users is not None else None
     with _progress() as told:
         written = recommend_run(
-            run, out, users=given, k=k, include_rated=include_rated, data=data, progress=told
+            run,
+            out,
+            users=given,
+            k=k,
+            include_rated=include_rated,
+            csv_safe=csv_safe,
+            data=data,
+            progress=told,
         )
     unknown = (
         f", {written.unknown:,} of them unknown: most rated items" if written.unknown else ""

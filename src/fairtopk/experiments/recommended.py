@@ -16,6 +16,7 @@ from fairtopk.data.table_files import PARQUET, read_table
 from fairtopk.data.text import refuse_odd_bytes
 from fairtopk.errors import InputError
 from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.spreadsheets import check_csv_safe, guarded
 from fairtopk.experiments.targets import check_target
 from fairtopk.recommending import Progress, catalogue_of, recommend_blocks
 
@@ -56,6 +57,7 @@ def recommend_run(
     users: Users | None = None,
     k: int = 10,
     include_rated: bool = False,
+    csv_safe: bool = False,
     data: Path | None = None,
     progress: Progress | None = None,
 ) -> Written:
@@ -67,11 +69,13 @@ def recommend_run(
         users: What `read_users` returned; left out, all users of the data.
         k: How many items for each user.
         include_rated: Whether items that a user rated already may be among them.
+        csv_safe: Whether ids that a spreadsheet would run get an apostrophe in front.
         data: Where the data is, if not where the config says.
         progress: Called with how many users are done, and how many there are.
     """
     checked_whole("k", k, least=1)
     check_target(out, endings=(*CSV, *PARQUET))
+    check_csv_safe(csv_safe, out)
     trained = open_run(run, data=data)
     catalogue = catalogue_of(trained.lists)
     blocks = recommend_blocks(
@@ -83,6 +87,8 @@ def recommend_run(
         progress=progress,
         origin=None if users is None else users.origin,
     )
+    if csv_safe:
+        blocks = map(guarded, blocks)
     return write_frames(blocks, out, n_items=len(catalogue.item_ids))
 
 

@@ -64,6 +64,10 @@ def rerank(
         bool, Option("--local-items", help="table: an id names another item in each query")
     ] = False,
     separator: Annotated[str | None, Option(help="csv: what separates fields; ,")] = None,
+    csv_safe: Annotated[
+        bool,
+        Option("--csv-safe", help="table: an apostrophe before text that a sheet would run"),
+    ] = False,
     protocol: Annotated[str | None, Option(help="run: sampled or full; the run's")] = None,
     part: Annotated[str | None, Option(help="run: test or validation; test")] = None,
     data: Annotated[Path | None, Option(help="run: where its data is, if it moved")] = None,
@@ -111,6 +115,7 @@ def rerank(
         "items_item": items_item,
         "local_items": local_items or None,
         "separator": separator,
+        "csv_safe": csv_safe or None,
     }
     of_run = {"protocol": protocol, "part": part, "data": data}
     of_method: dict[str, Any] = {
@@ -142,6 +147,7 @@ def _rerank_table(
     from fairtopk.auditing.requests import Request
     from fairtopk.auditing.sources import Columns
     from fairtopk.experiments.rerank_tables import rerank_table, write_table
+    from fairtopk.experiments.spreadsheets import check_csv_safe, guarded
 
     for name, value in (*given.items(), ("k", asked.k)):
         if value is None and name in NEEDED:
@@ -149,6 +155,7 @@ def _rerank_table(
     assert asked.k is not None
     if out is not None:
         _check_out(out, ENDINGS)
+        check_csv_safe(bool(given["csv_safe"]), out)
     names = [one.strip() for one in given["groups"].split(",")]
     columns = Columns(
         *(given[name] for name in ("query", "item", "score", "rank", "relevance"))
@@ -176,7 +183,8 @@ def _rerank_table(
     say_groups(asked, found.attribute.names, int((group < 0).sum()), "rows")
     say_conditions(asked.method)
     if out is not None:
-        write_table(found.frame(columns), out)
+        frame = found.frame(columns)
+        write_table(guarded(frame) if given["csv_safe"] else frame, out)
         say(f"written to {out}; {columns.ordering()} is that of the new order")
 
 
