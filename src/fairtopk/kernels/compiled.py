@@ -36,9 +36,19 @@ def dividing(function: Callable[P, R]) -> Callable[P, R]:
     return _jit(function, error_model="numpy")
 
 
+def inlined(function: Callable[P, R]) -> Callable[P, R]:
+    """Return `function` as a part of the compiled loops that call it, not compiled by itself.
+
+    For what one or two loops call: to compile a function takes some time however short it is.
+    Divisions and sums are those of the loop.
+    """
+    return _jit(function, inline="always")
+
+
 def _jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    options |= {"nogil": True, "no_cfunc_wrapper": True}  # a wrapper for C that nobody calls
     try:
-        made = numba.njit(cache=True, nogil=True, **options)(function)
+        made = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # neither the package's folder nor the user's cache can be written to
-        made = numba.njit(nogil=True, **options)(function)
+        made = numba.njit(**options)(function)
     return cast(Callable[P, R], made)

@@ -5,11 +5,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 from fairtopk.kernels.random import advance, stream, uniform
 
 
-@compiled
+@inlined
 def normal(state: np.uint64) -> float:
     """Return a standard normal number made of `state` and the next (Box and Muller)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(state)))

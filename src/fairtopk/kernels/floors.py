@@ -12,13 +12,13 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 
 ROUNDING = 1e-9  # floor(0.29 * 100) is 28 in floating point
 GREEDY, CONSERVATIVE, RELAXED = 0, 1, 2
 
 
-@compiled
+@inlined
 def floor_of(position: int, share: float) -> int:
     """Return floor(position * share)."""
     return math.floor(position * share + ROUNDING)
@@ -131,7 +131,7 @@ def _sort_lists(
         met[query] = _has_floors(group[query], shares[query], row[: min(k, n)], taken)
 
 
-@compiled
+@inlined
 def _queues(
     group: NDArray[np.int16],
     n: int,
@@ -155,7 +155,7 @@ def _queues(
     return present[:count]
 
 
-@compiled
+@inlined
 def _next_group(
     shares: NDArray[np.float64],
     present: NDArray[np.int64],
@@ -188,7 +188,7 @@ def _next_group(
     return best
 
 
-@compiled
+@inlined
 def _next_due(
     shares: NDArray[np.float64],
     present: NDArray[np.int64],
@@ -211,13 +211,13 @@ def _next_due(
     return best
 
 
-@compiled
+@inlined
 def _due(count: int, share: float) -> int:
     """Return the first rank where the floor of a group is `count`."""
     return math.ceil((count - ROUNDING) / share)
 
 
-@compiled
+@inlined
 def _fill_rest(used: NDArray[np.bool_], n: int, start: int, order: NDArray[np.int64]) -> None:
     """Put what is not used behind the top, in its old order, and padding behind that."""
     following = start
@@ -229,7 +229,7 @@ def _fill_rest(used: NDArray[np.bool_], n: int, start: int, order: NDArray[np.in
         order[place] = place
 
 
-@compiled
+@inlined
 def _has_floors(
     group: NDArray[np.int16],
     shares: NDArray[np.float64],

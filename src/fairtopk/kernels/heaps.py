@@ -6,13 +6,13 @@ A binary heap: what numba has for sorting takes a second and a half to compile.
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import inlined
 
 Keys = NDArray[np.float64]
 Rows = NDArray[np.int64]
 
 
-@compiled
+@inlined
 def put_smallest_last(keys: Keys, rows: Rows, wanted: int) -> None:
     """Order rows so that the `wanted` with the smallest keys end them, the smallest last.
 
@@ -29,7 +29,7 @@ def put_smallest_last(keys: Keys, rows: Rows, wanted: int) -> None:
         _sink(keys, rows, top, last)
 
 
-@compiled
+@inlined
 def _sink(keys: Keys, rows: Rows, place: int | np.int64, n: int) -> None:
     """Let a row sink below all of the first `n` whose keys are smaller, as far as it has to."""
     row = rows[place]

@@ -3,9 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.measures import Doubles, Floats, Whole
-from fairtopk.kernels.ranking import Work, rank_row, room_for
+from fairtopk.kernels.top import top_of
 
 
 def group_aucs(scores: Floats, mask: NDArray[np.bool_], group: Whole) -> Doubles:
@@ -19,33 +18,23 @@ def group_aucs(scores: Floats, mask: NDArray[np.bool_], group: Whole) -> Doubles
         mask: False on padding, ``[Q, L]``.
         group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
     """
-    found = np.full(len(scores), np.nan)
-    _fill(scores, mask, group, room_for(scores.shape[1], scores.dtype), found)
+    found, n_slots = np.full(len(scores), np.nan), scores.shape[1]
+    if not scores.size:
+        return found
+    known = np.where(mask & (group >= 0), scores, scores.dtype.type(-np.inf))
+    top = top_of(known, n_slots, log_sums=False)
+    there = top.column >= 0
+    named = there & (np.take_along_axis(group, np.maximum(top.column, 0), -1) == 0)
+    others = there & ~named
+    # Of each place, the first and the last one with an equal score.
+    place, begins = np.arange(n_slots), np.ones(named.shape, np.bool_)
+    begins[:, 1:] = top.scores[:, 1:] != top.scores[:, :-1]
+    ends = np.append(begins[:, 1:], np.ones((len(scores), 1), np.bool_), axis=-1)
+    first = np.maximum.accumulate(np.where(begins, place, 0), axis=-1)
+    last = np.minimum.accumulate(np.where(ends, place, n_slots)[:, ::-1], axis=-1)[:, ::-1]
+    through = named.cumsum(-1)
+    ahead = np.take_along_axis(through - named, first, -1)
+    halves = ((ahead + np.take_along_axis(through, last, -1)) * others).sum(-1)  # of pairs won
+    pairs = named.sum(-1) * others.sum(-1)
+    np.divide(halves, 2.0 * pairs, out=found, where=pairs > 0)
     return found
-
-
-@compiled
-def _fill(
-    scores: Floats, mask: NDArray[np.bool_], group: Whole, work: Work, found: Doubles
-) -> None:
-    n_slots = scores.shape[1]
-    for row in range(len(scores)):
-        for slot in range(n_slots):
-            known = mask[row, slot] and group[row, slot] >= 0
-            work.row[slot] = scores[row, slot] if known else -np.inf
-        count = rank_row(work, n_slots, n_slots)
-        halves, named, others, place = 0, 0, 0, 0  # pairs won count two halves
-        while place < count:
-            score = scores[row, work.column[0, place]]
-            named_here, others_here = 0, 0
-            while place < count and scores[row, work.column[0, place]] == score:
-                if group[row, work.column[0, place]] == 0:
-                    named_here += 1
-                else:
-                    others_here += 1
-                place += 1
-            halves += (2 * named + named_here) * others_here
-            named += named_here
-            others += others_here
-        if named > 0 and others > 0:
-            found[row] = halves / (2.0 * named * others)

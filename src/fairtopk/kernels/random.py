@@ -24,7 +24,7 @@ def mix(word: np.uint64) -> np.uint64:
 
 
 @compiled
-def stream(seed: int, first: int, second: int) -> np.uint64:
+def stream(seed: int, first: int | np.int64, second: int | np.int64) -> np.uint64:
     """Return the start of the stream that belongs to the key (seed, first, second)."""
     word = mix(np.uint64(seed) + GOLDEN)
     word = mix(word ^ (np.uint64(first) * GOLDEN))
@@ -44,7 +44,7 @@ def uniform(state: np.uint64) -> float:
 
 
 @compiled
-def below(state: np.uint64, bound: int) -> int:
+def below(state: np.uint64, bound: int | np.int64) -> int:
     """Return the integer in [0, bound) that `state` stands for; bound is below 2^32.
 
     It is the upper half of a 128-bit product, word * bound / 2^64, put together from two halves

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 
 Floats = NDArray[np.floating]
 Signed = NDArray[np.signedinteger]
@@ -72,7 +72,7 @@ def rank_row(work: Work, n: int, k: int) -> int:
     return min(count, k)
 
 
-@compiled
+@inlined
 def _fill_keys(bits: Signed, signed: Signed, n: int) -> None:
     """Fill `signed` with the keys of `n` scores, given by their bits."""
     kind = bits.dtype.type
@@ -84,7 +84,7 @@ def _fill_keys(bits: Signed, signed: Signed, n: int) -> None:
         signed[column] = turned if one >= 0 else (most if one == minus_zero else one)
 
 
-@compiled
+@inlined
 def _choose(work: Work, n: int, k: int) -> int:
     """Return how many of `n` columns may be among the best `k`, put down with their keys.
 
@@ -115,7 +115,7 @@ def _choose(work: Work, n: int, k: int) -> int:
     return count
 
 
-@compiled
+@inlined
 def _smallest(keys: Unsigned, k: int) -> np.unsignedinteger:
     """Return the `k`-th smallest key, counted from 1, found byte by byte from the first."""
     found, counts = np.uint64(0), np.empty(VALUES, np.int64)
@@ -134,7 +134,7 @@ def _smallest(keys: Unsigned, k: int) -> np.unsignedinteger:
     return keys.dtype.type(found)
 
 
-@compiled
+@inlined
 def _sort(work: Work, count: int) -> None:
     """Sort the first `count` chosen columns by their keys; those of equal keys stay in order.
 
@@ -160,6 +160,6 @@ def _sort(work: Work, count: int) -> None:
             next_columns[target] = columns[place]
 
 
-@compiled
+@inlined
 def _byte_at(key: np.unsignedinteger, shift: np.uint64) -> np.uint64:
     return (np.uint64(key) >> shift) & np.uint64(VALUES - 1)

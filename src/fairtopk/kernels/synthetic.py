@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 from fairtopk.kernels.drawing import normal
 from fairtopk.kernels.heaps import put_smallest_last
 from fairtopk.kernels.random import advance, below, stream, uniform
@@ -89,7 +89,7 @@ def fill_users(
             taken[mine[slot]] = False
 
 
-@compiled
+@inlined
 def choose(
     state: np.uint64,
     taste: NDArray[np.float32],
@@ -129,7 +129,7 @@ def choose(
     return state
 
 
-@compiled
+@inlined
 def _choose_exactly(
     state: np.uint64,
     taste: NDArray[np.float32],
@@ -162,7 +162,7 @@ def _choose_exactly(
     return state
 
 
-@compiled
+@inlined
 def _shuffle(state: np.uint64, item: NDArray[np.int32]) -> np.uint64:
     """Return the next state; what is likeliest is chosen first, but not rated first."""
     for last in range(len(item) - 1, 0, -1):
@@ -172,7 +172,7 @@ def _shuffle(state: np.uint64, item: NDArray[np.int32]) -> np.uint64:
     return state
 
 
-@compiled
+@inlined
 def _record(
     state: np.uint64,
     taste: NDArray[np.float32],
@@ -189,7 +189,7 @@ def _record(
     return state
 
 
-@compiled
+@inlined
 def _tick(state: np.uint64, time: NDArray[np.int64]) -> None:
     state = advance(state)
     now = EARLIEST + below(state, np.int64(YEARS))
@@ -201,7 +201,7 @@ def _tick(state: np.uint64, time: NDArray[np.int64]) -> None:
         now += int(-math.log(1.0 - uniform(state)) * mean)
 
 
-@compiled
+@inlined
 def _utility(taste: NDArray[np.float32], catalogue: Catalogue, item: int | np.int64) -> float:
     total = np.float64(catalogue.quality[item])
     for factor in range(len(taste)):
@@ -209,6 +209,6 @@ def _utility(taste: NDArray[np.float32], catalogue: Catalogue, item: int | np.in
     return total
 
 
-@compiled
+@inlined
 def _chance(utility: float) -> float:
     return 1.0 / (1.0 + math.exp(RELUCTANCE - LIKING * utility))
