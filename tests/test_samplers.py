@@ -149,7 +149,7 @@ def test_lists_without_top_items_look_at_no_model(lists: ft.Lists, scorer: Score
     ("sizes", "words"),
     [
         ({"top": 5, "head": 4}, "top must be from 0 to head, got 5 of 4"),
-        ({"top": -1}, "top must be from 0 to head, got -1 of 400"),
+        ({"top": -1}, "top of a list must be at least 0, got -1"),
         ({"top": 5, "per_group": 3}, "speak for their groups themselves; leave out per_group"),
     ],
 )

@@ -12,6 +12,7 @@ from fairtopk.errors import InputError, KindError
 
 LARGEST_WHOLE = 2**63 - 1  # that int64 can hold
 LONGEST_SHOWN = 80  # characters of a value in a message
+LONGEST_NAME = 255  # bytes of a file's name, of common file systems
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST_SHOWN
@@ -132,10 +133,11 @@ def checked_text(name: str, value: Any) -> str:
     return value
 
 
-def checked_kind(name: str, value: Any, kind: type, *, what: str) -> None:
-    """Refuse a value that is not of a class of ours; `what` says how one comes by it."""
+def checked_kind(name: str, value: Any, kind: type, *, source: str) -> None:
+    """Refuse a value that is not of a class of ours; `source` says where one comes from."""
     if not isinstance(value, kind):
-        raise KindError(f"{name} must be {what}, got {shown(value)}")
+        got = type(value).__name__
+        raise KindError(f"{name} must be {kind.__name__}, of {source}, got {got}")
 
 
 def checked_path(name: str, value: Any) -> Path:
@@ -145,4 +147,20 @@ def checked_path(name: str, value: Any) -> Path:
     path = os.fspath(value)
     if not isinstance(path, str) or not path or "\0" in path:
         raise InputError(f"{name} must be a path, got {shown(value)}")
+    try:
+        longest = max(len(part.encode()) for part in Path(path).parts or ("",))
+    except UnicodeEncodeError:
+        raise InputError(f"{name} must be a path in UTF-8, got {shown(value)}") from None
+    if longest > LONGEST_NAME:
+        raise InputError(
+            f"{name} must be a path of names of at most {LONGEST_NAME} bytes, got {shown(path)}"
+        )
     return Path(path)
+
+
+def checked_target(name: str, value: Any) -> Path:
+    """Return the path of a file to write, refusing a folder."""
+    path = checked_path(name, value)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the file to write as {name}")
+    return path

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairtopk.arguments import checked_kind, checked_number, checked_whole
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION
@@ -35,6 +36,9 @@ def query_parts(
     features: Features, *, test: float, validation: float, seed: int
 ) -> NDArray[np.int8]:
     """Return the part that each query is in, ``[n_queries]``; see `split_queries`."""
+    checked_kind("features", features, Features, source="ft.Features.from_frame or ft.load")
+    test, validation = checked_number("test", test), checked_number("validation", validation)
+    seed = checked_whole("seed", seed, least=0)
     if not (test > 0 and validation >= 0 and test + validation < 1):
         raise InputError(
             f"test and validation must be shares of the queries that leave some for training, "

@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairtopk.arguments import checked_whole
+from fairtopk.arguments import checked_kind, checked_path, checked_target, checked_whole
 from fairtopk.data.files import replacing
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.parquet import read_parquet, read_parquet_metadata
@@ -26,6 +26,7 @@ from fairtopk.errors import InputError
 from fairtopk.kernels.sampling import evaluation_lists
 from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
 
+DATA_SOURCE = "ft.load or ft.Interactions.from_frame"  # where data to split comes from
 PARTS = ("train", "validation", "test")
 
 
@@ -169,6 +170,7 @@ def split(
         min_ratings: Users with fewer ratings stay wholly in training and are counted. Left
             out, it is one more than what is held out.
     """
+    checked_kind("data", data, Interactions, source=DATA_SOURCE)
     if data.time is None:
         raise InputError(
             f"{data.name} has no times, and this split takes the last ratings by time; "
@@ -189,6 +191,7 @@ def split_random(
     seed: int = 0,
 ) -> Lists:
     """Return the split that holds out each user's ratings at random; see `split`."""
+    checked_kind("data", data, Interactions, source=DATA_SOURCE)
     checked_whole("seed", seed, least=0)
     least = _least_ratings(data, test, validation, min_ratings)
     part = hold_out_random(data.offsets, test, validation, least, seed)
@@ -198,17 +201,20 @@ def split_random(
 
 def save_split(lists: Lists, path: str | Path) -> None:
     """Write which rating is in which part as Parquet: original ids and the part's name."""
+    checked_kind("lists", lists, Lists, source="ft.split or ft.split_random")
+    target = checked_target("path", path)
     frame = lists.data.to_frame().select("user", "item")
     names = pl.Series(PARTS).gather(lists.part)
     data = lists.data.ratings_checksum
     about = {"rule": lists.rule, "ratings": data, "short": str(lists.short_users)}
-    with replacing(Path(path)) as temporary:
+    with replacing(target) as temporary:
         frame.with_columns(part=names).write_parquet(temporary, metadata=about)
 
 
 def load_split(path: str | Path, data: Interactions) -> Lists:
     """Return a saved split of the same data, refusing one that was made for other data."""
-    path = Path(path)
+    path = checked_path("path", path)
+    checked_kind("data", data, Interactions, source=DATA_SOURCE)
     about = read_parquet_metadata(path)
     if "ratings" not in about:
         raise InputError(f"{path} is not a saved split; give what save_split wrote")
@@ -231,7 +237,8 @@ def _some_ratings(data: Interactions, kept: NDArray[np.bool_]) -> Ratings:
 def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:
     checked_whole("test", test, least=1)
     checked_whole("validation", validation, least=0)
-    least = max(least or 0, test + validation + 1)
+    asked = 0 if least is None else checked_whole("min_ratings", least, least=0)
+    least = max(asked, test + validation + 1)
     most = int(np.diff(data.offsets).max())
     if most < least:
         raise InputError(

@@ -9,14 +9,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.arguments import checked_whole
+from fairtopk.arguments import checked_flag, checked_kind, checked_whole, shown
 from fairtopk.batches import Batch
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.csr import offsets_of, stable_order
 from fairtopk.kernels.ideal import ideal_dcg
 from fairtopk.kernels.sampling import catalogue_lists, group_lists, training_lists
 from fairtopk.lists import Lists, Ratings
 from fairtopk.scoring import top_items
+
+MOST_ITEMS = 10**7  # of a kind in one list
 
 
 @dataclass(frozen=True)
@@ -40,12 +42,10 @@ class ListSizes:
     head: int = 400
 
     def __post_init__(self) -> None:
-        if self.rated < 1 or self.unrated < 1 or self.per_group < 0:
-            raise InputError(
-                f"lists need at least 1 rated and 1 unrated item, and per_group not below 0, "
-                f"got {self.rated}, {self.unrated} and {self.per_group}"
-            )
-        if not 0 <= self.top <= self.head:
+        for name, size in vars(self).items():
+            least = 1 if name in ("rated", "unrated") else 0
+            checked_whole(f"{name} of a list", size, least=least, most=MOST_ITEMS)
+        if self.top > self.head:
             raise InputError(
                 f"top items are drawn from the head: top must be from 0 to head, got "
                 f"{self.top} of {self.head}"
@@ -109,7 +109,12 @@ class ListSampler:
         ideal_k: int | None = None,
         corrected: bool = False,
     ) -> None:
+        checked_kind("lists", lists, Lists, source="ft.split or ft.split_random")
+        checked_kind("sizes", sizes, ListSizes, source="ft.ListSizes")
         checked_whole("seed", seed, least=0)
+        checked_flag("corrected", corrected)
+        if ideal_k is not None:
+            checked_whole("ideal_k", ideal_k, least=1)
         data, train = lists.data, lists.train
         self.train: Ratings = train
         self.group = data.group
@@ -135,7 +140,11 @@ class ListSampler:
     def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
         """Return the lists that `users` have in `epoch`."""
         n_users = len(self.n_relevant)
-        users = np.asarray(users)
+        try:
+            users = np.asarray(users)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise KindError(f"users must be whole numbers, got {shown(users)}") from error
+        checked_whole("epoch", epoch, least=0)
         inside = np.issubdtype(users.dtype, np.integer) and users.ndim == 1
         if not inside or (len(users) and not (users.min() >= 0 and users.max() < n_users)):
             raise InputError(f"users must be whole numbers from 0 to {n_users - 1}")
@@ -165,6 +174,8 @@ class ListSampler:
         Batches before `first` are left out, for a run that goes on in the middle of an epoch.
         """
         checked_whole("batch_size", batch_size, least=1)
+        checked_whole("epoch", epoch, least=0)
+        checked_whole("first", first, least=0)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
         for start in range(first * batch_size, len(order), batch_size):
             yield self.draw(order[start : start + batch_size], epoch=epoch)

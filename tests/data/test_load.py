@@ -72,7 +72,10 @@ def test_a_rating_out_of_a_known_range_is_refused(folder: Path) -> None:
         (lambda path: ft.load("movielens-latest", path, subset=3), "no option 'subset'.*none"),
         (lambda path: ft.load("csv", path / "ratings.csv", who="x"), "no option 'who'.*user"),
         (lambda path: ft.load("synthetic", path), "takes no path"),
-        (lambda path: ft.load("synthetic", size="huge"), "no size 'huge'"),
+        (
+            lambda path: ft.load("synthetic", size="huge"),
+            "size must be one of demo, .* got 'huge'",
+        ),
         (
             lambda path: ft.load("movielens-latest", path, groups={"column": "studio"}),
             r"movies.csv of .* has no column 'studio': its columns are item_id, title",

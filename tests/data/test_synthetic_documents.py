@@ -25,5 +25,5 @@ def test_the_bias_is_in_the_grades_alone() -> None:
 def test_lists_have_the_length_that_is_asked_for() -> None:
     documents = make_documents(3, 5)
     assert np.bincount(documents.qid).tolist() == [5, 5, 5]
-    with pytest.raises(ft.InputError, match="at least 1, got 0 and 5"):
+    with pytest.raises(ft.InputError, match="n_lists must be at least 1, got 0"):
         make_documents(0, 5)

@@ -17,12 +17,16 @@ Maker = Callable[[], Any]
 
 
 class Call(NamedTuple):
-    """A function, valid arguments made anew, and which kinds of wrong value each may get."""
+    """A function, valid arguments made anew, and which kinds of wrong value each may get.
+
+    A sentence names the argument, or has one of the words in `says`, as in ``a|b``.
+    """
 
     name: str
     function: Callable[..., Any]
     given: Callable[[], dict[str, Any]]
     wrong: dict[str, dict[str, Maker]]
+    says: dict[str, str] = {}  # noqa: RUF012
 
 
 # Values that are wrong for an argument of a kind, each made anew for its call.
@@ -148,6 +152,40 @@ NO_WORD: dict[str, Maker] = {
 }
 
 
+NO_TEXT: dict[str, Maker] = {
+    "bytes": lambda: b"text",
+    "a number": lambda: 1,
+    "an object": object,
+    "a list": lambda: ["text"],
+    "a set": lambda: {"text"},
+    "a dict": lambda: {"text": 1},
+    "a meta tensor": lambda: torch.zeros(2, device="meta"),
+    "an array": lambda: np.array(["a", "b"]),
+}
+NO_COLUMN = NO_TEXT | {
+    "None": lambda: None,
+    "nothing": lambda: "",
+    "absent": lambda: "absent",
+    "a NUL": lambda: "a\0b",
+    "a long text": lambda: "x" * 10_000,
+}
+NO_PATH: dict[str, Maker] = {
+    "None": lambda: None,
+    "bytes": lambda: b"path",
+    "a number": lambda: 1,
+    "True": lambda: True,
+    "an object": object,
+    "a list": lambda: ["path"],
+    "nothing": lambda: "",
+    "a NUL": lambda: "a\0b",
+    "a long text": lambda: "x" * 5_000,
+    "absent": lambda: "absent/absent.file",
+    "a folder": lambda: "/",
+    "a device": lambda: "/dev/null",
+    "a surrogate": lambda: "\udcff",
+}
+
+
 def without(kinds: dict[str, Maker], *labels: str) -> dict[str, Maker]:
     return {label: value for label, value in kinds.items() if label not in labels}
 
@@ -161,7 +199,8 @@ def checked(row: Call, argument: str, value: Maker) -> str:
         said = str(error)
         if "\n" in said or not said or len(said) > LONGEST:
             return f"{len(said)} characters, {said.count(chr(10))} breaks: {said[:200]!r}"
-        if argument.split("_")[0].lower() not in said.lower():
+        words = (argument.split("_")[0].lower(), *row.says.get(argument, argument).split("|"))
+        if not any(word in said.lower() for word in words):
             return f"does not name {argument}: {said}"
         return ""
     except Exception as error:

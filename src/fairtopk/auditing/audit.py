@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Group
 
-from fairtopk.arguments import checked_whole, one_or_several_ks
+from fairtopk.arguments import checked_whole, one_or_several_ks, shown
 from fairtopk.auditing.changes import change_record
 from fairtopk.auditing.definitions import DEFINITIONS, SOFTMAX
 from fairtopk.auditing.measures import Findings, Progress, measure
@@ -25,10 +25,11 @@ from fairtopk.auditing.records import (
 )
 from fairtopk.auditing.requests import Request, labelled, shuffles_for
 from fairtopk.auditing.rules import applied, check_rules, parsed_rule
-from fairtopk.auditing.sources import Columns, OneSource, Source, name_of
+from fairtopk.auditing.sources import Columns, OneSource, Source, check_source, name_of
 from fairtopk.auditing.tables import terminal_tables
 from fairtopk.data.files import write_text
 from fairtopk.data.paths import sha256_of
+from fairtopk.errors import KindError
 
 AUDIT = "audit.json"
 LARGEST_SEED = 2**31
@@ -140,18 +141,21 @@ def audit(
     """
     request = Request(
         columns=Columns(query, item, score, rank, relevance),
-        groups=[groups] if isinstance(groups, str) else list(groups),
+        groups=_several("groups", groups),
         items=items,
-        items_item=items_item or item,
+        items_item=item if items_item is None else items_item,
         local_items=local_items,
         intersections=intersections,
         ks=one_or_several_ks(k),
         separator=separator,
         seed=checked_whole("seed", seed, least=0, most=LARGEST_SEED),
     )
+    for name, source in (("rankings", rankings), ("items", items), ("baseline", baseline)):
+        if source is not None or name == "rankings":
+            check_source(name, source)
     min_group = checked_whole("min_group", min_group, least=0)
     request.check()
-    rules = [parsed_rule(text) for text in ([fail_if] if isinstance(fail_if, str) else fail_if)]
+    rules = [parsed_rule(text) for text in _several("fail_if", fail_if)]
     check_rules(rules, request.offer())
     record: dict[str, Any] = jsonable(
         _record(rankings, baseline, request, min_group, progress or _silent)
@@ -227,3 +231,10 @@ def _items_record(items: OneSource | None) -> dict[str, Any] | None:
 
 def _silent(what: str, done: int, total: int) -> None:
     """Tell nobody."""
+
+
+def _several(name: str, given: Any) -> list[str]:
+    """Return one text, or several in a list, as a list."""
+    if isinstance(given, bytes) or not isinstance(given, Sequence):
+        raise KindError(f"{name} must be text, or a list of texts, got {shown(given)}")
+    return [given] if isinstance(given, str) else list(given)

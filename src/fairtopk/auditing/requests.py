@@ -6,7 +6,7 @@ from typing import NamedTuple
 import narwhals as nw
 from narwhals.typing import IntoDataFrame
 
-from fairtopk.arguments import shown
+from fairtopk.arguments import checked_flag, checked_text, shown
 from fairtopk.auditing.attributes import (
     PRODUCT,
     Attribute,
@@ -20,8 +20,9 @@ from fairtopk.auditing.pairing import Labelled
 from fairtopk.auditing.rankings import Rankings, rankings_of
 from fairtopk.auditing.rules import Offer
 from fairtopk.auditing.sources import Columns, OneSource, Source, read_items, read_source
-from fairtopk.data.columns import require_column
+from fairtopk.data.columns import check_names, require_column
 from fairtopk.data.origin import Origin
+from fairtopk.data.text import check_separator
 from fairtopk.errors import InputError
 from fairtopk.metrics.grouped import NOTIONS
 from fairtopk.metrics.p_value import SHUFFLES
@@ -48,7 +49,15 @@ class Request(NamedTuple):
 
     def check(self) -> None:
         """Refuse what cannot be asked of any table."""
-        given = self.groups
+        given, columns = self.groups, self.columns
+        optional = {name: getattr(columns, name) for name in ("score", "rank", "relevance")}
+        check_names({"query": columns.query, "item": columns.item}, optional)
+        for name in given:
+            checked_text("each of groups", name)
+        check_names({}, {"items_item": self.items_item})
+        check_separator(self.separator)
+        checked_flag("local_items", self.local_items)
+        checked_flag("intersections", self.intersections)
         if not given or len(set(given)) < len(given):
             raise InputError(f"groups must name columns, each once, got {', '.join(given)!r}")
         if len(self.ks) > MOST_KS or self.ks[-1] > MOST_K:

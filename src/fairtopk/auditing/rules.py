@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
+from fairtopk.arguments import shown
 from fairtopk.errors import InputError
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
@@ -69,11 +70,11 @@ class Offer(NamedTuple):
 
 def parsed_rule(text: str) -> Rule:
     """Return the rule that a text spells out."""
-    found = FORM.fullmatch(text)
+    found = FORM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         raise InputError(
             f"a rule is a metric@K, < <= > or >=, and a number, such as "
-            f"'impact_ratio@10 < 0.8' or 'sex:impact_ratio@10 < 0.8', got {text!r}"
+            f"'impact_ratio@10 < 0.8' or 'sex:impact_ratio@10 < 0.8', got {shown(text)}"
         )
     column, metric, comparison = found.group("column", "metric", "comparison")
     return Rule(text, column, metric, int(found["k"]), comparison, float(found["bound"]))

@@ -13,6 +13,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.arguments import checked_path
 from fairtopk.data.bounds import MOST_FILES, MOST_LINE_BYTES
 from fairtopk.data.columns import as_polars, first_line
 from fairtopk.data.labelled import checksum
@@ -106,6 +107,17 @@ def matching(pattern: str) -> list[Path]:
     return sorted(found)
 
 
+def check_source(name: str, source: Any) -> None:
+    """Refuse paths that are none; a frame is checked when it is read."""
+    if isinstance(source, str | bytes | Path):
+        checked_path(name, source)
+    elif isinstance(source, Sequence):
+        for path in source:
+            checked_path(f"each of {name}", path)
+        if not source:
+            raise InputError(f"{name} must be a frame, a path or a list of paths, got none")
+
+
 def name_of(source: Source) -> str:
     """Return what to call a source in words."""
     if isinstance(source, str | Path):
@@ -127,8 +139,6 @@ def read_items(items: OneSource, item: str, *, separator: str) -> tuple[IntoData
 def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return the files behind one or more paths; a folder stands for its Parquet files."""
     given = [source] if isinstance(source, str | Path) else source
-    if not given or not all(isinstance(path, str | Path) for path in given):
-        raise InputError("rankings must be a frame, a path or a list of paths, at least one")
     files: list[Path] = []
     for path in map(Path, given):
         check_input(path)

@@ -4,6 +4,8 @@ Every value that enters the library as part of a table is checked here, once.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import narwhals as nw
 import numpy as np
@@ -11,7 +13,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.arguments import shown
+from fairtopk.arguments import checked_text, shown
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import number_by_appearance
@@ -26,6 +28,13 @@ FRAME_ERRORS = (
 )
 
 MOST_SHOWN, LONGEST_SHOWN = 20, 60  # names of columns in an error, and letters of each
+
+
+def check_names(needed: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
+    """Refuse arguments, by name, that name no column; None is an optional one left out."""
+    for argument, name in (*needed.items(), *optional.items()):
+        if argument in needed or name is not None:
+            checked_text(argument, name)
 
 
 def as_polars(frame: IntoDataFrame, names: list[str], origin: Origin) -> pl.DataFrame:
@@ -60,24 +69,21 @@ def require_column(name: str, present: list[str], origin: Origin) -> None:
     if name in present:
         return
     hint = ""
-    if len(present) == 1:
+    if len(present) == 1 and isinstance(present[0], str):
         separators = [mark for mark in (";", "\t", "|", "::", ",", " ") if mark in present[0]]
         if separators:
             hint = f"; its one column looks separated by {separators[0]!r}"
-    some = ", ".join(one[:LONGEST_SHOWN] for one in present[:MOST_SHOWN])
+    some = ", ".join(str(one)[:LONGEST_SHOWN] for one in present[:MOST_SHOWN])
     if len(present) > MOST_SHOWN:
         some += f" and {len(present) - MOST_SHOWN:,} more"
-    wanted = shown(name)
-    raise InputError(f"{origin.name} has no column {wanted}: its columns are {some}{hint}")
+    raise InputError(f"{origin.name} has no column {shown(name)}: its columns are {some}{hint}")
 
 
 def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Series]:
     """Return each row's number and the ids by number, in order of first appearance."""
     if ids.dtype in (pl.Categorical, pl.Enum):
         ids = ids.cast(pl.String)
-    if ids.dtype.is_nested() or ids.dtype in (pl.Binary, pl.Object, pl.Null):
-        raise InputError(f"{origin.name}: {ids.name} must hold ids, text or numbers")
-    _refuse_missing(ids, origin)
+    check_ids(ids, origin)
     if ids.dtype.is_integer():
         low, high = _bounds(ids)
         # Where ids are not too sparse, a table over their range is far faster than hashing.
@@ -89,6 +95,13 @@ def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Se
     numbers = pl.DataFrame({"id": distinct}).with_row_index("number")
     numbered = ids.to_frame("id").join(numbers, on="id", how="left", maintain_order="left")
     return numbered["number"].to_numpy().astype(np.int32), distinct
+
+
+def check_ids(ids: pl.Series, origin: Origin) -> None:
+    """Refuse a column that holds no ids, or not one in every row."""
+    if ids.dtype.is_nested() or ids.dtype in (pl.Binary, pl.Object, pl.Null):
+        raise InputError(f"{origin.name}: {ids.name} must hold ids, text or numbers")
+    _refuse_missing(ids, origin)
 
 
 def ratings_array(
@@ -143,7 +156,7 @@ def refuse_text(values: pl.Series, origin: Origin, *, wanted: str = "a number") 
             float(value)
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"{origin.row(row)}: {values.name} must be {wanted}, got {value!r}"
+                f"{origin.row(row)}: {values.name} must be {wanted}, got {shown(value)}"
             ) from error
     raise InputError(f"{origin.name}: {values.name} holds numbers as text; convert the column")
 

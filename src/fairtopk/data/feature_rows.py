@@ -9,10 +9,11 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.arguments import shown
 from fairtopk.data.columns import as_polars, number_ids, refuse_text
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, label_items
 from fairtopk.data.origin import Origin
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 
 Labels = tuple[NDArray[np.int32], tuple[str, ...]]
 
@@ -70,8 +71,9 @@ def feature_rows(
     others = [columns.query, columns.relevance, columns.item, rule_column]
     table = as_polars(frame, [name for name in others if name is not None], origin)
     names = columns.features
-    if isinstance(names, str):
-        raise InputError(f"features must be a list of columns, got the text {names!r}")
+    if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
+        kind = "the text " if isinstance(names, str) else ""
+        raise KindError(f"features must be a list of columns, got {kind}{shown(names)}")
     if names is None:
         schema = nw.from_native(frame, eager_only=True).schema
         numeric = (name for name, kind in schema.items() if kind.is_numeric())

@@ -5,9 +5,10 @@ The documents of query q are the rows ``offsets[q] : offsets[q + 1]`` of `values
 first appearance, so the same rows always give the same numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,8 +16,9 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.data.bounds import LARGEST_RELEVANCE
+from fairtopk.data.columns import check_names
 from fairtopk.data.feature_rows import FeatureColumns, FeatureRows, feature_rows
-from fairtopk.data.groups import GroupRule, Groups
+from fairtopk.data.groups import GroupRule, Groups, as_rule
 from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
@@ -63,7 +65,7 @@ class Features:
         features: Sequence[str] | None = None,
         item: str | None = None,
         group: str | None = None,
-        groups: Groups | GroupRule | None = None,
+        groups: Mapping[str, Any] | GroupRule | Groups | None = None,
         name: str = "table",
     ) -> "Features":
         """Return the features of a polars, pandas or Arrow frame, one row per document.
@@ -84,8 +86,9 @@ class Features:
             InputError: A column is absent or named twice, a value is missing or no finite
                 number, a document is twice in a query, or the groups fit no row.
         """
+        check_names({"query": query, "relevance": relevance}, {"item": item, "group": group})
         columns = FeatureColumns(query, relevance, features, item, group)
-        rows = feature_rows(frame, columns, groups=groups, origin=Origin())
+        rows = feature_rows(frame, columns, groups=as_rule(groups), origin=Origin())
         return features_from(rows, name=name)
 
     def __repr__(self) -> str:

@@ -12,11 +12,11 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.arguments import shown
+from fairtopk.arguments import checked_text, shown
 from fairtopk.data.bounds import MOST_GROUPS
-from fairtopk.data.columns import as_polars
+from fairtopk.data.columns import as_polars, check_ids
 from fairtopk.data.origin import Origin
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 
 CONDITIONS = ("contains", "equals", "below", "at_least")
 RULE_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
@@ -52,15 +52,16 @@ class GroupRule:
     separator: str = "|"
 
     def __post_init__(self) -> None:
-        if self.separator == "":
-            raise InputError("separator of a group rule must not be empty")
         given = [name for name in CONDITIONS if getattr(self, name) is not None]
         if len(given) > 1:
             raise InputError(f"a group rule takes one condition, got {' and '.join(given)}")
         for name, value in vars(self).items():
             kinds, words = RULE_TYPES[name]
-            if value is not None and (type(value) not in kinds):
-                raise InputError(f"{name} of a group rule must be {words}, got {shown(value)}")
+            needed = name in ("column", "separator")
+            if (needed or value is not None) and type(value) not in kinds:
+                raise KindError(f"{name} of a group rule must be {words}, got {shown(value)}")
+            if needed and not value:
+                raise InputError(f"{name} of a group rule must not be empty")
             if isinstance(value, float | int) and not abs(value) < LARGEST_BOUND:
                 raise InputError(
                     f"{name} of a group rule must be a number below 2^63, got {shown(value)}"
@@ -73,10 +74,10 @@ class GroupRule:
     def from_mapping(cls, rule: Mapping[str, Any]) -> "GroupRule":
         """Return the rule a config's ``groups = { ... }`` spells out, refusing unknown keys."""
         known = [field.name for field in fields(cls)]
-        unknown = sorted(set(rule) - set(known))
+        unknown = sorted(set(rule) - set(known), key=str)
         if unknown:
             raise InputError(
-                f"groups has no key {unknown[0]!r}: its keys are {', '.join(known)}"
+                f"groups has no key {shown(unknown[0])}: its keys are {', '.join(known)}"
             )
         if "column" not in rule:
             raise InputError("groups needs a column, for example { column = 'genres' }")
@@ -124,6 +125,7 @@ def groups_from(
         >>> groups_from(films, item="id", column="genres", contains="Horror").counts()
         {'Horror': 1, 'other': 1}
     """
+    checked_text("item", item)
     rule = GroupRule(column, contains, equals, below, at_least, separator)
     return apply_rule(frame, item=item, rule=rule, origin=TABLE)
 
@@ -136,6 +138,7 @@ def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Orig
             f"column {rule.column!r} of {origin.name} holds lists; a group rule needs text, "
             f"numbers or truth values"
         )
+    check_ids(table[item], origin)
     labels, named = _labels(table[rule.column], rule, origin)
     labelled = pl.DataFrame({"item": table[item], "label": labels}).unique(maintain_order=True)
     twice = labelled.filter(labelled["item"].is_duplicated())
@@ -162,9 +165,9 @@ def as_rule(groups: Mapping[str, Any] | GroupRule | Groups | None) -> GroupRule 
         return GroupRule.from_mapping(groups)
     if groups is None or isinstance(groups, GroupRule | Groups):
         return groups
-    raise InputError(
+    raise KindError(
         f"groups must be a rule such as {{'column': 'genres', 'contains': 'Horror'}}, or made "
-        f"by groups_from, got {groups!r}"
+        f"by groups_from, got {shown(groups)}"
     )
 
 

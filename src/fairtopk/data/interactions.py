@@ -15,7 +15,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.data.columns import as_polars, number_ids, ratings_array, times_array
+from fairtopk.data.columns import as_polars, check_names, number_ids, ratings_array, times_array
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
 from fairtopk.data.origin import Origin
@@ -86,6 +86,7 @@ class Interactions:
             InputError: A column is absent, a value missing or out of range, a pair there twice,
                 or the groups fit no item.
         """
+        check_names({"user": user, "item": item}, {"rating": rating, "time": time})
         columns, rule = Columns(user, item, rating, time), as_rule(groups)
         if isinstance(rule, GroupRule):
             rule = apply_rule(frame, item=item, rule=rule, origin=Origin())

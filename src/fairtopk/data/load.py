@@ -70,8 +70,8 @@ def load(
     Raises:
         InputError: The name is unknown, or the files are not what they should be.
     """
-    if name not in KNOWN:
-        raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
+    if not isinstance(name, str) or name not in KNOWN:
+        raise InputError(f"unknown data set {shown(name)}: the names are {', '.join(KNOWN)}")
     rule = as_rule(groups)
     if name == "synthetic":
         if path is not None or rule is not None:

@@ -7,6 +7,7 @@ fairness can be tested against the truth.
 
 import math
 import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,14 +17,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk.arguments import (
+    checked_choice,
+    checked_kind,
+    checked_number,
+    checked_whole,
+    shown,
+)
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.truth import Truth, draw_truth
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.drawing import alias_table, normals
 from fairtopk.kernels.synthetic import Catalogue, fill_users
 
 LEAST_PER_USER = 20
 LARGEST_BIAS = 10.0
+MOST_GENERATED = 10**9  # users, items or ratings
 ACTIVITY_SPREAD = 1.2  # of the logarithm of a user's ratings beyond the least
 GRADE_SHARES = (0.06, 0.11, 0.26, 0.35, 0.22)  # of grades 1 to 5, as in MovieLens 1M
 
@@ -54,6 +63,14 @@ class SyntheticShape:
     group_shares: tuple[float, ...] = (0.15, 0.85)
 
     def __post_init__(self) -> None:
+        for name in ("n_users", "n_items", "n_ratings"):
+            checked_whole(name, getattr(self, name), least=1, most=MOST_GENERATED)
+        if isinstance(self.group_shares, str) or not isinstance(self.group_shares, Sequence):
+            raise KindError(
+                f"group_shares must be a list of shares, got {shown(self.group_shares)}"
+            )
+        for share in self.group_shares:
+            checked_number("each of group_shares", share)
         # Two users, each with at most half of the items, could leave one item unrated.
         if self.n_users < 3 or self.n_items < 2 * LEAST_PER_USER:
             raise InputError(
@@ -98,8 +115,7 @@ class Synthetic:
 
 def load_synthetic(*, size: str = "demo", bias: float = 1.0, seed: int = 0) -> Interactions:
     """Return generated ratings of a size of `SIZES`; see `make_synthetic`."""
-    if size not in SIZES:
-        raise InputError(f"synthetic has no size {size!r}: its sizes are {', '.join(SIZES)}")
+    checked_choice("size", size, SIZES)
     return make_synthetic(SIZES[size], bias=bias, seed=seed).data
 
 
@@ -119,10 +135,11 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
         <Interactions synthetic-50x100-bias-0.5-seed-1: 50 users, 100 items, 2,000 ratings;
         a 15, b 85, (unknown) 0>
     """
+    checked_kind("shape", shape, SyntheticShape, source="ft.SyntheticShape")
+    bias = checked_number("bias", bias)
     if not 0 <= bias <= LARGEST_BIAS:
         raise InputError(f"bias must lie between 0 and {LARGEST_BIAS:g}, got {bias:g}")
-    if not 0 <= seed < 2**63:
-        raise InputError(f"seed must lie between 0 and 2^63 - 1, got {seed}")
+    seed = checked_whole("seed", seed, least=0)
     truth = draw_truth(shape.n_users, shape.n_items, shape.group_shares, seed=seed)
     catalogue = _catalogue(truth, bias)
     offsets = _offsets(shape, seed)

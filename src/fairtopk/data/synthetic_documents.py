@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.errors import InputError
+from fairtopk.arguments import checked_number, checked_whole
 
 MINOR_SHARE = 0.3
 LARGEST = 4.0  # grade
+MOST_DOCUMENTS = 10**8
 
 
 class Documents(NamedTuple):
@@ -41,8 +42,10 @@ def make_documents(
         bias: What the grades of the minor group are short of its quality.
         seed: Of everything random.
     """
-    if n_lists < 1 or length < 1:
-        raise InputError(f"n_lists and length must be at least 1, got {n_lists} and {length}")
+    checked_whole("n_lists", n_lists, least=1, most=MOST_DOCUMENTS)
+    checked_whole("length", length, least=1, most=MOST_DOCUMENTS // n_lists)
+    checked_number("bias", bias)
+    checked_whole("seed", seed, least=0)
     rng = np.random.default_rng(seed)
     n = n_lists * length
     minor = rng.random(n) < MINOR_SHARE

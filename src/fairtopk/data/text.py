@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 
+from fairtopk.arguments import shown
 from fairtopk.data.bounds import MOST_COLUMNS, MOST_LINE_BYTES
 from fairtopk.data.columns import first_line
 from fairtopk.data.origin import Origin
@@ -118,10 +119,11 @@ def header_of(source: bytes | Path, separator: str, origin: Origin) -> list[str]
 
 def check_separator(separator: str) -> str:
     """Return what separates fields, refusing what cannot."""
-    if len(separator) != 1 or not separator.isascii() or separator in FORBIDDEN:
+    one = isinstance(separator, str) and len(separator) == 1
+    if not one or not separator.isascii() or separator in FORBIDDEN:
         raise InputError(
             f"separator must be one ASCII character other than a quote, a line break and NUL, "
-            f"got {separator!r}"
+            f"got {shown(separator)}"
         )
     return separator
 

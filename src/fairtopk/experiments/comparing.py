@@ -10,9 +10,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from fairtopk.arguments import checked_path, shown
 from fairtopk.checkpoints import Saved
 from fairtopk.data.files import replacing, write_text
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
 from fairtopk.experiments.console import add_row, table
 from fairtopk.experiments.latex import latex_table
 from fairtopk.experiments.result import (
@@ -137,7 +138,7 @@ def compare(
         metrics: Names such as ``ndcg@50``. Left out, all that both have; Holm's correction is
             for as many, so the fewer there are, the smaller a difference can be told.
     """
-    a, b = Path(run_a), Path(run_b)
+    a, b = checked_path("run_a", run_a), checked_path("run_b", run_b)
     of_a, of_b = _per_query(a), _per_query(b)
     _check_alike(a, b, of_a, of_b)
     both = [name for name in of_a.about["metrics"] if name in of_b.about["metrics"]]
@@ -196,10 +197,12 @@ def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
 
 
 def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:
+    if not isinstance(metrics, Sequence):
+        raise KindError(f"metrics must be a list of names, got {shown(metrics)}")
     names = [metrics] if isinstance(metrics, str) else list(metrics)
     unknown = [name for name in names if name not in known]
     if unknown or not names:
-        got = repr(unknown[0]) if unknown else "none"
+        got = shown(unknown[0]) if unknown else "none"
         raise InputError(f"metrics must be of {', '.join(known)}, got {got}")
     return names
 

@@ -4,6 +4,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+from fairtopk.arguments import checked_path
 from fairtopk.data.files import write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.collecting import collect
@@ -31,8 +32,9 @@ def report(
         out: Where to write; left out, ``report.html`` in `folder`.
         figures: A folder for the trade-off curves as PDF and PNG.
     """
-    folder = Path(folder)
-    path = folder / PAGE if out is None else Path(out)
+    folder = checked_path("folder", folder)
+    path = folder / PAGE if out is None else checked_path("out", out)
+    drawn = None if figures is None else checked_path("figures", figures)
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
     sweep = collect(folder)
@@ -43,10 +45,10 @@ def report(
     sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
     views = views_of(sweep.results)
     write_text(path, sweep_page(sweep, views, rankings))
-    if figures is not None:
+    if drawn is not None:
         from fairtopk.reporting.figures import write_figures  # matplotlib takes a while
 
-        write_figures(views, rankings, Path(figures))
+        write_figures(views, rankings, drawn)
     return path
 
 
