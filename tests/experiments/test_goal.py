@@ -328,7 +328,7 @@ def test_the_verdict_says_how_far_and_why() -> None:
     assert verdict(flat).endswith("; the gap no longer falls although c rises")
     flat["colour_blind"]["by_chance"] = 0.7
     assert verdict(flat).endswith(", and chance alone would leave 0.7 of the gap")
-    assert "the colour-blind model is what is left" in verdict(
+    assert "; falling back to the colour-blind model" in verdict(
         told_of((1.0, 1.2, 1.0), chosen=0.0)
     )
 

@@ -171,7 +171,7 @@ def test_a_user_is_told_which_groups_are_meant_and_what_is_in_none(
     words = ("--score", "score", "--method")
     ended = run(*words, "fa-ir", file=tmp_path / "labelled.csv")
     assert "fa-ir is for 'm' against all others" in ended.stdout
-    assert "signed gaps are of 'm', below 0 where it has less than the others" in ended.stdout
+    assert "signed gap = 'm' minus the rest; negative: it is under-exposed" in ended.stdout
     assert f"{JOBS} rows have no label: they stay, and nothing is asked" in ended.stdout
     ended = run(*words, "group-bonus", "--bonus", "1", "--group", "f")
     assert "group-bonus is for 'f' against all others" in ended.stdout
@@ -292,7 +292,7 @@ def test_what_lists_cannot_have_is_refused_or_marked(
     assert not out.exists()
     marked = run("--score", "score", *words, "--infeasible", "mark", "--out", out)
     assert marked.code == 0, marked.stderr
-    assert f"marked: 30 of 30 lists have not what was asked for; {said}" in marked.stdout
+    assert f"marked: 30 of 30 lists cannot meet the targets; {said}" in marked.stdout
     assert not pl.read_csv(out)["met"].any()
 
 

@@ -141,11 +141,10 @@ def _notes(notes: Iterable[str]) -> Iterator[Text]:
 def _check(check: Record) -> Text:
     where = f"{check['column']}: " if check["column"] is not None else ""
     if check["fired"] is None:
-        return plain(f"not checked: {check['rule']} ({where}{check['metric']} is undefined)")
-    verdict = "FAILED:" if check["fired"] else "passed, for it is not so:"
-    said = plain(
-        f"{verdict} {check['rule']} ({where}{check['metric']} is {check['value']:.4g})"
-    )
+        return plain(f"NOT CHECKED {where}{check['metric']} is undefined ({check['rule']})")
+    verdict = "FAILED" if check["fired"] else "PASSED"
+    figure = f"{where}{check['metric']} = {check['value']:.4g}"
+    said = plain(f"{verdict} {figure} (fails if {check['rule']})")
     if check["note"] is not None:
         said.append(plain(f"; {check['note']}", style=LOUD))
     return said

@@ -74,7 +74,7 @@ def verdict(told: dict[str, Any]) -> str:
     if chosen is None:
         return (
             f"not reached: no {told['parameter']} that was tried lowers {target} and keeps "
-            f"{accuracy}, and the colour-blind model is what is left"
+            f"{accuracy}; falling back to the colour-blind model"
         )
     kept = f" (at least {goal['keep']['at_least']:g} asked for)" if goal["keep"] else ""
     figures = (

@@ -173,7 +173,7 @@ def _measured(card: Card) -> list[str]:
     }
     whose = "queries" if protocol == "whole" else "users"
     undefined = max(cell["undefined"] for cell in metrics.values())
-    left_out = f", up to {undefined:,} left out where undefined" if undefined else ""
+    left_out = f", up to {undefined:,} excluded where undefined" if undefined else ""
     return [
         f"Protocol {protocol}: {ranked[protocol]}. Mean and 95 % interval over "
         f"{whose}{left_out}.",

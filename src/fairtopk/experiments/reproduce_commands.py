@@ -55,5 +55,5 @@ def reproduce(
         outcome = run(planned, out, processes=processes, watch=progress)
     if outcome.done:
         say(f"look at {out / PAGE}")
-    if tell_failures(outcome):
+    if tell_failures(outcome, "rerun the command"):
         raise typer.Exit(Exit.MISSED)

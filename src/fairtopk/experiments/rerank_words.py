@@ -52,14 +52,12 @@ def show_change(
     console.print(shown)
     undefined = max(mean.undefined for mean in means.values())
     if undefined:
-        say(f"left out where undefined: up to {undefined:,} lists")
+        say(f"up to {undefined:,} lists excluded where a metric is undefined")
 
 
 def say_unmet(unmet: "Unmet", first: str) -> None:
     """Tell how many lists are marked, and why the first is."""
-    say(
-        f"marked: {unmet.count:,} of {unmet.total:,} lists have not what was asked for; {first}"
-    )
+    say(f"marked: {unmet.count:,} of {unmet.total:,} lists cannot meet the targets; {first}")
 
 
 def say_groups(asked: "Asked", names: Sequence[str], unknown: int, what: str) -> None:
@@ -76,7 +74,7 @@ def say_groups(asked: "Asked", names: Sequence[str], unknown: int, what: str) ->
     settings = asked.settings(names)
     if isinstance(settings, FairPrefixes | GroupBonus):
         say(f"{asked.method} is for {names[settings.group]!r} against all others")
-    say(f"signed gaps are of {names[0]!r}, below 0 where it has less than the others")
+    say(f"signed gap = {names[0]!r} minus the rest; negative: it is under-exposed")
     if unknown:
         say(f"{unknown:,} {what} have no label: they stay, and nothing is asked for them")
 

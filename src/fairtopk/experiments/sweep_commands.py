@@ -64,7 +64,7 @@ def sweep(
                 warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
             page = report(out)
         say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
-    if tell_failures(outcome):
+    if tell_failures(outcome, "rerun with --resume"):
         raise typer.Exit(Exit.MISSED)
 
 
@@ -78,15 +78,12 @@ def kept_so_far(command: str) -> Iterator[None]:
         raise
 
 
-def tell_failures(outcome: "Outcome") -> bool:
-    """Tell why runs failed; return whether any did."""
+def tell_failures(outcome: "Outcome", again: str) -> bool:
+    """Tell why runs failed, and what to do `again`; return whether any did."""
     for name, why in outcome.failures.items():
         say(f"failed: {name}: {why}")
     if outcome.failures:
-        say(
-            f"{_runs(len(outcome.failures))} failed; mend the cause, and going on with the "
-            f"sweep tries again"
-        )
+        say(f"{_runs(len(outcome.failures))} failed; fix the cause and {again} to try again")
     return bool(outcome.failures)
 
 

@@ -26,10 +26,10 @@ SHOWN = {
     "representation_gap": "gap in share of the top",
     "representation_gap_signed": "  signed",
     "representation_gap_floor": "  by chance",
-    "rsp": "spread of chances (RSP)",
-    "reo": "  of relevant items (REO)",
-    "rsp_split": "RSP of the groups that labels name",
-    "reo_split": "  of relevant items (REO)",
+    "rsp": "statistical parity (RSP)",
+    "reo": "equal opportunity (REO)",
+    "rsp_split": "RSP of the groups in labels",
+    "reo_split": "REO of the groups in labels",
 }
 
 
@@ -139,7 +139,7 @@ def show_result(result: dict[str, Any]) -> None:
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
     if undefined := metrics[most]["undefined"]:
-        say(f"left out: {undefined:,} {whose} for whom {most} is undefined")
+        say(f"{undefined:,} of the {whose} excluded where {most} is undefined")
     if unmet := metrics.get("unmet", {}).get("mean"):
         say(f"{unmet:.1%} of lists cannot give groups what is asked for, and come nearest")
     if result["needs_labels_when_serving"]:
