@@ -256,3 +256,25 @@ def test_what_a_damaged_zip_is_said_to_be_is_short(tmp_path: Path) -> None:
     with pytest.raises(ft.InputError) as refused:
         ft.load("movielens-1m", tmp_path / "a.zip")
     assert len(str(refused.value)) < 400
+
+
+def test_ids_of_128_bits_are_ids() -> None:
+    frame = pl.read_csv(ROWS.encode())
+    plain = ft.audit(frame, **COLUMNS).to_dict()["columns"]  # type: ignore[arg-type]
+    for wide in (pl.col("i").cast(pl.Int128), pl.col("i").cast(pl.Int128) + 2**100):
+        found = ft.audit(frame.with_columns(i=wide), **COLUMNS)  # type: ignore[arg-type]
+        assert found.to_dict()["columns"] == plain
+
+
+def test_labels_that_are_no_text_are_refused() -> None:
+    frame = pl.read_csv(ROWS.encode()).with_columns(g=pl.Series([b"\xff", b"a"]))
+    with pytest.raises(ft.InputError, match="column 'g' of the table holds Binary; labels are"):
+        ft.audit(frame, **COLUMNS)  # type: ignore[arg-type]
+    with pytest.raises(ft.InputError, match="holds Binary; a group rule needs text"):
+        ft.groups_from(frame, item="i", column="g")
+
+
+def test_a_rule_without_a_finite_bound_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", ROWS)
+    with pytest.raises(ft.InputError, match="a rule is a metric@K, < <= > or >=, and a number"):
+        ft.audit(path, **COLUMNS, fail_if="impact_ratio@1 < 1e999")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.auditing.rankings import Rankings
-from fairtopk.data.columns import as_polars
+from fairtopk.data.columns import OPAQUE, as_polars
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
@@ -45,8 +45,10 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
     """
     origin = rankings.table.origin
     labels = rankings.table.frame[column]
-    if labels.dtype.is_nested():
-        raise InputError(f"column {column!r} of {origin.name} holds lists; labels are text")
+    if labels.dtype.is_nested() or labels.dtype in OPAQUE:
+        raise InputError(
+            f"column {column!r} of {origin.name} holds {labels.dtype}; labels are text"
+        )
     texts = _texts(labels)
     names = texts.drop_nulls().unique().sort().to_list()
     if not names:
@@ -75,7 +77,8 @@ def attribute_of_items(
 ) -> Attribute:
     """Return the groups that a column of a table of items makes."""
     labels = as_polars(table, [column], origin)[column]
-    if not labels.dtype.is_nested() and _texts(labels).is_null().all():
+    opaque = labels.dtype.is_nested() or labels.dtype in OPAQUE
+    if not opaque and _texts(labels).is_null().all():
         _refuse_unlabelled("item", column, origin)
     groups = apply_rule(table, item=item, rule=GroupRule(column), origin=origin)
     codes, names = label_items(groups, rankings.item_ids)

@@ -95,8 +95,7 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
 
 def _scores(table: Table, columns: Columns) -> NDArray[np.floating]:
     ordering = columns.ordering()
-    with np.errstate(over="ignore"):  # a score may be too large for float32
-        score = ratings_array(table.frame[ordering], EVERYTHING, table.origin)
+    score = ratings_array(table.frame[ordering], EVERYTHING, table.origin)
     if columns.score is not None:
         return score
     if score.min() < 0:

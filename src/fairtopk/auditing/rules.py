@@ -3,6 +3,7 @@
 A rule is read word by word and compared; nothing in it is ever run.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +72,7 @@ class Offer(NamedTuple):
 def parsed_rule(text: str) -> Rule:
     """Return the rule that a text spells out."""
     found = FORM.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    if found is None or not math.isfinite(float(found["bound"])):
         raise InputError(
             f"a rule is a metric@K, < <= > or >=, and a number, such as "
             f"'impact_ratio@10 < 0.8' or 'sex:impact_ratio@10 < 0.8', got {shown(text)}"

@@ -27,6 +27,7 @@ FRAME_ERRORS = (
     pl.exceptions.PolarsError,
 )
 
+OPAQUE = (pl.Binary, pl.Object)  # neither text nor numbers
 MOST_SHOWN, LONGEST_SHOWN = 20, 60  # names of columns in an error, and letters of each
 
 
@@ -73,7 +74,7 @@ def require_column(name: str, present: list[str], origin: Origin) -> None:
         separators = [mark for mark in (";", "\t", "|", "::", ",", " ") if mark in present[0]]
         if separators:
             hint = f"; its one column looks separated by {separators[0]!r}"
-    some = ", ".join(str(one)[:LONGEST_SHOWN] for one in present[:MOST_SHOWN])
+    some = ", ".join(str(one)[:LONGEST_SHOWN] for one in present[:MOST_SHOWN]) or "none"
     if len(present) > MOST_SHOWN:
         some += f" and {len(present) - MOST_SHOWN:,} more"
     raise InputError(f"{origin.name} has no column {shown(name)}: its columns are {some}{hint}")
@@ -83,6 +84,9 @@ def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Se
     """Return each row's number and the ids by number, in order of first appearance."""
     if ids.dtype in (pl.Categorical, pl.Enum):
         ids = ids.cast(pl.String)
+    if ids.dtype.is_integer() and str(ids.dtype).endswith("128"):  # which numpy has not
+        narrow = ids.cast(pl.Int64, strict=False)
+        ids = narrow if narrow.null_count() == ids.null_count() else ids.cast(pl.String)
     check_ids(ids, origin)
     if ids.dtype.is_integer():
         low, high = _bounds(ids)
@@ -122,7 +126,8 @@ def ratings_array(
             f"{ratings[row]:g} (the gain is 2^{ratings.name} - 1; rescale the column)"
         )
     exact: NDArray[np.float64] = ratings.cast(pl.Float64).to_numpy()
-    compact = exact.astype(np.float32)
+    with np.errstate(over="ignore"):  # a number may be too large for float32
+        compact = exact.astype(np.float32)
     return compact if np.array_equal(compact, exact) else exact
 
 

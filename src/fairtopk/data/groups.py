@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairtopk.arguments import checked_text, shown
 from fairtopk.data.bounds import MOST_GROUPS
-from fairtopk.data.columns import as_polars, check_ids
+from fairtopk.data.columns import OPAQUE, as_polars, check_ids
 from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError, KindError
 
@@ -133,9 +133,10 @@ def groups_from(
 def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Origin) -> Groups:
     """Return the groups that `rule` makes of a table, refusing one that tells no item apart."""
     table = as_polars(frame, [item, rule.column], origin)
-    if table[rule.column].dtype.is_nested():
+    kind = table[rule.column].dtype
+    if kind.is_nested() or kind in OPAQUE:
         raise InputError(
-            f"column {rule.column!r} of {origin.name} holds lists; a group rule needs text, "
+            f"column {rule.column!r} of {origin.name} holds {kind}; a group rule needs text, "
             f"numbers or truth values"
         )
     check_ids(table[item], origin)
