@@ -9,6 +9,7 @@ beside it is the time of the processor, which other programs do not lengthen.
 """
 
 import argparse
+import io
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,7 +81,8 @@ def watch_demo(out: Path, *, with_types: bool) -> None:
             found.append(Compilation(kernel, types, span, took, took - nested, outermost))
 
     events.register("numba:compile", Watch())
-    run_demo(Console(quiet=True), out)
+    with redirect_stdout(io.StringIO()):
+        run_demo(Console(), out)
     kernels: dict[str, list[Compilation]] = defaultdict(list)
     for one in found:
         kernels[one.kernel].append(one)

@@ -37,7 +37,8 @@ def hinge_slopes(
     """Fill `grad`, ``[Q, L]``, with 2 (sum_i A_i w_k m_ik - A_k sum_j w_j m_kj)."""
     zero, two = scores.dtype.type(0), scores.dtype.type(2)
     for query in range(grad.shape[0]):
-        grad[query] = 0
+        for slot in range(grad.shape[1]):
+            grad[query, slot] = zero
         for row in range(upstream.shape[1]):
             shift, pull = margin - scores[query, row], upstream[query, row]
             for slot in range(grad.shape[1]):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 from fairtopk.kernels.measures import Doubles, Floats, Whole, discounts
 from fairtopk.kernels.random import advance, below, stream
 
@@ -109,7 +109,7 @@ def _fill_shuffles(
         n_known, largest, n_dealt = _find_labels(lists.group[row], cut_of, room)
         state = stream(key.seed, key.first_list + row, key.first_round)
         for one in range(rounds):
-            found[:] = 0.0
+            _clear(found)
             # What the last shuffle left is as good a start as any.
             for drawn in range(n_dealt):
                 state = advance(state)
@@ -131,7 +131,11 @@ def _find_labels(group: Whole, cut_of: NDArray[np.int64], room: Room) -> tuple[i
 
     The places of the known labels, those that are left, and what all places give are filled in.
     """
-    room.size[:], room.whole[:] = 0, 0.0
+    for one in range(len(room.size)):
+        room.size[one] = 0
+    for cut in range(len(room.whole)):
+        for one in range(room.whole.shape[1]):
+            room.whole[cut, one] = 0.0
     n_known, largest, n_dealt = 0, 0, 0
     for slot in range(len(group)):
         if group[slot] >= 0:
@@ -147,6 +151,15 @@ def _find_labels(group: Whole, cut_of: NDArray[np.int64], room: Room) -> tuple[i
             room.dealt[n_dealt] = group[slot]
             n_dealt += 1
     return n_known, largest, n_dealt
+
+
+@inlined
+def _clear(found: Doubles) -> None:
+    """Fill with 0, in loops: an assignment to the whole takes long to compile."""
+    for one in range(found.shape[0]):
+        for cut in range(found.shape[1]):
+            for part in range(found.shape[2]):
+                found[one, cut, part] = 0.0
 
 
 @compiled

@@ -51,7 +51,6 @@ class Catalogue(NamedTuple):
     handicap: NDArray[np.float32]
 
 
-@compiled
 def fill_users(
     seed: int,
     tastes: NDArray[np.float32],
@@ -74,8 +73,23 @@ def fill_users(
         recorded: Filled with utility less handicap plus noise, ``[n_ratings]``.
         time: Filled with times that never fall within a user, ``[n_ratings]``.
     """
-    n_items = len(catalogue.quality)
-    taken = np.zeros(n_items, np.bool_)
+    taken = np.zeros(len(catalogue.quality), np.bool_)
+    _fill_users(seed, tastes, catalogue, offsets, block, taken, item, recorded, time)
+
+
+@compiled
+def _fill_users(
+    seed: int,
+    tastes: NDArray[np.float32],
+    catalogue: Catalogue,
+    offsets: NDArray[np.int64],
+    block: tuple[int, int],
+    taken: NDArray[np.bool_],
+    item: NDArray[np.int32],
+    recorded: NDArray[np.float32],
+    time: NDArray[np.int64],
+) -> None:
+    n_items = len(taken)
     for user in range(block[0], block[1]):
         start, stop = offsets[user], offsets[user + 1]
         taste, mine = tastes[user], item[start:stop]

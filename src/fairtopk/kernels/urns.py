@@ -56,7 +56,7 @@ def _fill(
     for row in range(n_lists):
         state = stream(key.seed, key.first_list + row, key.first_round)
         for one in range(rounds):
-            n_left = 0
+            n_left = np.int64(0)  # numba would compile `below` for a plain 0 by itself
             for label in range(n_groups):
                 left[label] = size[row, label]
                 n_left += left[label]
