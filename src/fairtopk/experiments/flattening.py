@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from fairtopk.batches import Batch, candidate_batch
-from fairtopk.data.files import write_text
+from fairtopk.data.files import read_text, write_text
 from fairtopk.errors import InputError
 from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.opening import load_model
@@ -95,10 +95,10 @@ def falls_once(
     """
     path, pair = folder / after.run.name / FALLS, _pair(before, after, ks)
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        kept = json.loads(read_text(path))
         if _is_alike(kept["pair"], pair):
             return {name: Fall(*map(_number, of)) for name, of in kept["falls"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass  # it is measured again
     found = measure(before, after)
     told = {
