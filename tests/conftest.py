@@ -29,7 +29,11 @@ torch.set_num_threads(1)
 # The first example of a test may wait for a kernel to be compiled. Examples are the same in
 # every run, so that a checkout that passes goes on passing.
 settings.register_profile(
-    "kernels", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "kernels",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=50,
 )
 settings.load_profile("kernels")
 

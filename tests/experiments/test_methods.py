@@ -120,8 +120,10 @@ def odd() -> Lists:
 
 
 @pytest.mark.parametrize("method", FAIR)
-@pytest.mark.parametrize("preset", list(PRESETS))
-@pytest.mark.parametrize(("k", "per_group"), [(2, 0), (50, 0), (2, 30)])
+@pytest.mark.parametrize(
+    ("preset", "k", "per_group"),
+    [*((preset, 2, 0) for preset in PRESETS), ("default", 50, 0), ("default", 2, 30)],
+)
 def test_odd_data_and_a_huge_weight_train_to_finite_numbers(
     odd: Lists, tmp_path: Path, method: str, preset: str, k: int, per_group: int
 ) -> None:

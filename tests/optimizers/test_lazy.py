@@ -96,7 +96,13 @@ def near(one: Tensor, other: Tensor, atol: float = 1e-12) -> None:
     torch.testing.assert_close(one.detach(), other.detach(), rtol=atol, atol=atol)
 
 
-@pytest.mark.parametrize("which", range(len(KINDS)))
+@pytest.mark.parametrize(
+    "which",
+    [
+        pytest.param(which, marks=[pytest.mark.slow] if which in LONG else [])
+        for which in range(len(KINDS))
+    ],
+)
 def test_over_many_steps_the_numbers_are_those_of_torch(which: int) -> None:
     """With rows of all habits, rate changes, dense gradients in between, and steps without."""
     (lazy, dense, settings), n_steps = KINDS[which], 2_000 if which in LONG else 600

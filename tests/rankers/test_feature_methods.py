@@ -50,6 +50,7 @@ def measured(ranker: FairRanker, documents: Documents, *ks: int) -> dict[str, fl
     return dict(zip(found["metric"], found["mean"], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 @pytest.mark.parametrize(("method", "relevant"), [("dpr-rsp", False), ("dpr-reo", True)])
 def test_the_adversary_evens_out_the_chances_that_it_hears_of(
@@ -63,6 +64,7 @@ def test_the_adversary_evens_out_the_chances_that_it_hears_of(
     assert measured(fair, test)["ndcg@5"] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["linear", "mlp", "attention"])
 def test_robust_takes_the_gap_of_whole_lists_away(
     train: Documents, test: Documents, model: str
