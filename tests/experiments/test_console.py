@@ -185,7 +185,7 @@ def test_a_reader_that_leaves_changes_neither_work_nor_exit_code() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.close()
-        _, told = child.communicate(timeout=120)
+        _, told = child.communicate(timeout=900)
     assert child.returncode == Exit.MISSED
     assert told == b""
 
@@ -195,7 +195,7 @@ def test_a_full_device_for_output_is_one_sentence() -> None:
     with Path("/dev/full").open("w") as full:
         ended = subprocess.run(
             [sys.executable, "-m", "fairtopk", "data", "list"],
-            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120,
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=900,
         )  # fmt: skip
     assert ended.returncode == Exit.WRONG
     assert ended.stderr == "fairtopk: cannot write a file: no space left on device\n"
