@@ -142,7 +142,7 @@ def _distinct(users: Any, origin: Origin) -> pl.Series:
     """Return each id once, in order of first appearance."""
     try:
         ids = pl.Series("user", [users] if isinstance(users, str) else users)
-    except FRAME_ERRORS as error:
+    except (*FRAME_ERRORS, RuntimeError) as error:
         raise InputError(
             f"{origin.name} must hold ids, text or numbers ({first_line(error)})"
         ) from error

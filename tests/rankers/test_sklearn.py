@@ -17,7 +17,6 @@ from sklearn.utils.estimator_checks import check_estimator  # noqa: E402
 # What check_estimator asks of classifiers, regressors and the like, and why a ranker differs.
 NOT_FOR_RANKERS = {
     "check_estimators_unfitted": "asks for an exception class of scikit-learn's own",
-    "check_dtype_object": "asks for a TypeError; wrong input is an InputError, a ValueError",
 }
 
 

@@ -11,18 +11,24 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import nn
 
-from fairtopk.arguments import checked_choice, checked_ks, checked_whole
-from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.arguments import (
+    checked_choice,
+    checked_flag,
+    checked_path,
+    checked_target,
+    checked_whole,
+    one_or_several_ks,
+)
+from fairtopk.checkpoints import save_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists import HeldOut, Lists
 from fairtopk.metrics.intervals import means_with_intervals
 from fairtopk.rankers.contract import Estimator
 from fairtopk.rankers.of_features import FeatureRanker
 from fairtopk.rankers.of_ids import IdRanker
+from fairtopk.rankers.saved import KIND, read_ranker
 from fairtopk.rankers.settings import feature_settings, id_config
 from fairtopk.rankers.tables import frame_like, frame_of, ids_of
-
-KIND = "fairtopk ranker 1"
 
 
 class FairRanker(Estimator):
@@ -182,6 +188,7 @@ class FairRanker(Estimator):
             include_rated: Whether items that a user rated in training may be among them.
         """
         ranker = self._of_ids("recommend")
+        checked_flag("include_rated", include_rated)
         ids, frame = ids_of(users)
         found = ranker.recommend(ids, k, include_rated=include_rated)
         if k > (n_items := len(ranker.catalogue.item_ids)):
@@ -244,27 +251,24 @@ class FairRanker(Estimator):
 
     def save(self, path: str | Path) -> None:
         """Write the ranker to a safetensors file whose head says in JSON what it is."""
-        saved = self._fitted("save").saved()
-        if Path(path).is_dir():
-            raise InputError(f"{path} is a folder; give the file to write")
+        saved, target = self._fitted("save").saved(), checked_target("path", path)
         params = {name: _plain(value) for name, value in self.get_params().items()}
-        save_tensors(
-            Path(path), saved.tensors, saved.about | {"ranker": KIND, "params": params}
-        )
+        save_tensors(target, saved.tensors, saved.about | {"ranker": KIND, "params": params})
 
     @classmethod
     def load(cls, path: str | Path) -> "FairRanker":
         """Return a ranker that `save` wrote."""
-        if not Path(path).is_file():
+        path = checked_path("path", path)
+        if not path.is_file():
             raise InputError(f"{path} is no file; give one that FairRanker.save wrote")
-        saved = load_tensors(Path(path))
-        if saved.about.get("ranker") != KIND:
-            raise InputError(f"{path} holds no ranker; give a file that FairRanker.save wrote")
+        saved = read_ranker(path)
         try:
             ranker = cls(**saved.about["params"])
             home = FeatureRanker if saved.about["kind"] == "features" else IdRanker
             ranker.fitted_ = home.from_saved(saved)
-        except (KeyError, RuntimeError, TypeError) as error:
+        except InputError as error:
+            raise InputError(f"{path} is damaged: {error}") from error
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged: its weights fit no ranker") from error
         return ranker
 
@@ -323,7 +327,7 @@ class NotFittedError(InputError, AttributeError):
 
 
 def _ks(k: int | Sequence[int]) -> list[int]:
-    return list(checked_ks(k if isinstance(k, Sequence) else [k]))
+    return list(one_or_several_ks(k))
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from fairtopk.evaluation import evaluate
 from fairtopk.experiments.documents import SLOTS
 from fairtopk.feature_batches import feature_batches
 from fairtopk.rankers.feature_fit import FeatureSettings, fit_features, on_table
+from fairtopk.rankers.saved import check_weights
 from fairtopk.rankers.tables import (
     QID,
     RELEVANCE,
@@ -140,6 +141,7 @@ class FeatureRanker(NamedTuple):
             settings = RobustSettings(**robust["settings"])
             table = OfTable(base, torch.empty(0, n_features))
             scorer = RobustRanker(table, settings, share=robust["share"], seed=robust["seed"])
+        check_weights(saved.tensors, scorer.state_dict())
         scorer.load_state_dict(saved.tensors)
         return cls(**(about | {"scorer": scorer.eval()}))
 

@@ -15,6 +15,7 @@ from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.run import build_trainer
 from fairtopk.lists import HeldOut, Lists, Ratings
+from fairtopk.rankers.saved import check_rated, check_weights
 from fairtopk.recommending import Catalogue, catalogue_of, recommend
 from fairtopk.robust.ranker import RobustRanker
 
@@ -89,8 +90,12 @@ class IdRanker(NamedTuple):
         about, tensors = saved.about, saved.tensors
         config = check_config(about["config"], "the ranker's config")
         ids = Ids(pl.Series(about["user_ids"]), pl.Series(about["item_ids"]))
+        weights = _under("scorer.", tensors)
+        rest = {name: value for name, value in tensors.items() if name[:7] != "scorer."}
+        check_rated(rest, ids.n_users, ids.n_items)
         scorer = build_scorer(config, ids)
-        scorer.load_state_dict(_under("scorer.", tensors))
+        check_weights(weights, scorer.state_dict())
+        scorer.load_state_dict(weights)
         rated = {name: value.numpy() for name, value in _under("rated.", tensors).items()}
         catalogue = Catalogue(*ids, Ratings(**rated), tensors["popularity"].numpy())
         names, notes = tuple(about["group_names"]), tuple(about["notes"])

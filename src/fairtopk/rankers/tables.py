@@ -6,11 +6,13 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fairtopk.data.bounds import LARGEST_RELEVANCE
-from fairtopk.data.columns import first_line
+from fairtopk.data.columns import FRAME_ERRORS, first_line
 from fairtopk.data.features import Features
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, KindError
+from fairtopk.metrics.inputs import tensor_fault
 
 # How the arguments of `fit` are called where they stand beside features in one table.
 QID, RELEVANCE, GROUPS = "qid", "y", "groups"
@@ -40,9 +42,12 @@ def table_of(x: Any, *, names: tuple[str, ...] | None = None) -> Table:
         x: Rows of documents, columns of features.
         names: The features that are asked for, by name in a frame, by number in an array.
     """
-    frame = nw.from_native(x, eager_only=True, pass_through=True)
-    if isinstance(frame, nw.DataFrame):
+    frame = frame_of(x)
+    if frame is not None:
         wanted = list(names) if names is not None else frame.columns
+        if not wanted or not len(frame):
+            what = "feature" if not wanted else "sample"
+            raise InputError(f"X has 0 {what}(s) while a minimum of 1 is required")
         if absent := [name for name in wanted if name not in frame.columns]:
             raise InputError(
                 f"X has no column {absent[0]!r}, a feature that the ranker was fitted on"
@@ -163,9 +168,12 @@ def ids_of(users: Any) -> tuple[Any, AnyFrame | None]:
     return column.to_list() if column.dtype == nw.Object else column.to_arrow(), given
 
 
-def frame_of(x: Any) -> AnyFrame | None:
+def frame_of(x: Any) -> nw.DataFrame[Any] | None:
     """Return what `x` is as a frame; None for anything else."""
-    frame = nw.from_native(x, eager_only=True, pass_through=True)
+    try:
+        frame = nw.from_native(x, eager_only=True, pass_through=True)
+    except FRAME_ERRORS as error:  # such as two columns of one name
+        raise InputError(f"X cannot be read: {first_line(error)}") from error
     return frame if isinstance(frame, nw.DataFrame) else None
 
 
@@ -183,14 +191,20 @@ def frame_like(table: pl.DataFrame, frame: AnyFrame | None) -> Any:
 
 def _array(x: Any) -> NDArray[np.float64]:
     """Return an array of rows and columns; its complaints are worded as scikit-learn's are."""
+    if isinstance(x, Tensor) and (fault := tensor_fault(x)):
+        raise KindError(f"X must be a table of numbers, got {fault}")
     if hasattr(x, "toarray"):
         raise InputError("sparse data is not supported; give X.toarray()")
-    if np.iscomplexobj(x):
-        raise InputError("Complex data not supported; X must hold real numbers")
     try:
+        if np.iscomplexobj(x):
+            raise InputError("Complex data not supported; X must hold real numbers")
+        if np.asarray(x).dtype.kind in "mMV":
+            raise KindError(f"X must be a table of numbers, got {np.asarray(x).dtype}")
         values = np.asarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"X must be a table of numbers: {first_line(error)}") from error
+    except InputError:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise KindError(f"X must be a table of numbers: {first_line(error)}") from error
     if values.ndim != 2:
         raise InputError(
             f"X must have rows and columns, got shape {list(values.shape)}. Reshape your data: "
