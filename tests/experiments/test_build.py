@@ -4,9 +4,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import fairtopk as ft
 from fairtopk.data import paths
 from fairtopk.errors import InputError
-from fairtopk.experiments.build import build_scorer, n_weights
+from fairtopk.experiments.build import build_sampler, build_scorer, n_weights
 from fairtopk.experiments.config import Config, ModelConfig
 from fairtopk.experiments.config_file import check_config
 from fairtopk.scorers.features import FEATURE_MODELS, FeatureModel, feature_scorer
@@ -36,6 +37,22 @@ def test_those_of_a_model_of_features_are_too(name: FeatureModel) -> None:
     made = feature_scorer(name, 40, hidden=(64, 32))
     counted = n_weights(ModelConfig(name=name, hidden=(64, 32)), 40)
     assert counted == pytest.approx(sum(one.numel() for one in made.parameters()), rel=0.1)
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_refused(
+    data: ft.Interactions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "memory_bytes", lambda: 1_000_000_000)
+    lists = ft.split(data, test=1, validation=0)
+    for rated, refused in ((10, False), (10_000_000, True)):
+        sizes = {"rated": rated, "unrated": 300}
+        method = {"name": "k-song"}
+        asked = check_config({"method": method, "training": {"lists": sizes}}, "here")
+        if not refused:
+            build_sampler(asked, asked.method, lists)
+            continue
+        with pytest.raises(InputError, match=r"3 lists of 10,000,300 items takes 1\.9 GB"):
+            build_sampler(asked, asked.method, lists)
 
 
 @pytest.mark.parametrize(("name", "takes"), [("mf", "200.0"), ("neumf", "405.2")])

@@ -34,6 +34,7 @@ START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
 LAZY_ROWS = 20_000
 
 BYTES = 4  # of a weight
+SLOT_BYTES = 64  # of an item in a training list: its number, grade, group, score and gradient
 
 
 AnyLists = Lists | DocumentLists
@@ -175,6 +176,10 @@ def build_sampler(
         sizes["per_group"] = 0
     if not top:
         sizes["top"] = 0
+    length = sizes["rated"] + sizes["unrated"] + sizes["top"]
+    length += sizes["per_group"] * len(lists.data.group_names)
+    count = min(training.batch_size, lists.data.n_users)
+    refuse_large(count * length * SLOT_BYTES, f"a batch of {count:,} lists of {length:,} items")
     return ListSampler(
         lists,
         ListSizes(**sizes),
