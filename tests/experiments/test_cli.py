@@ -328,5 +328,6 @@ def test_evaluate_overwrites_no_file_and_names_its_options(
     assert (out / "metrics.json").read_text() == before
     assert "--k takes whole numbers such as" in run("evaluate", out, "--k", "2,x").stderr
     (out / "metrics.json").write_text("{")
-    ended = run("train", out / "config.toml", "--out", out, "--resume")
+    with pytest.warns(UserWarning, match="as published"):
+        ended = run("train", out / "config.toml", "--out", out, "--resume")
     assert (ended.code, "metrics.json is damaged" in ended.stderr) == (2, True)
