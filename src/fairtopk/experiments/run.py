@@ -18,7 +18,16 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import MODEL, NEW, STATE, Saved, load_pair, remove_new, save_pair
+from fairtopk.checkpoints import (
+    MODEL,
+    NEW,
+    STATE,
+    Saved,
+    check_tensors,
+    load_pair,
+    remove_new,
+    save_pair,
+)
 from fairtopk.data.files import HALF, remove_halves, write_text
 from fairtopk.errors import InputError, TrainingError
 from fairtopk.experiments.alarms import alarms
@@ -168,6 +177,7 @@ def _go_on(
     """Put a trainer where a checkpoint is; return the run, and the seconds that it took."""
     for saved, name in ((model, MODEL), (state, STATE)):
         run.identity.refuse_other(saved.about, run.out / name)
+    check_tensors(run.out / MODEL, model.tensors, trainer.model())
     kept = load_trainer(trainer, run.out / STATE, state, model.tensors)
     return run._replace(reused=kept.reused), kept.seconds
 

@@ -94,6 +94,8 @@ def load_trainer(
     """
     try:
         kept = Kept.model_validate(state.about)
+        if not 0 <= kept.progress.phase <= len(trainer.phases):
+            raise ValueError("no such phase")
         trainer.load_state(state.tensors, asdict(kept.progress), dict(model))
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise InputError(f"{path} does not fit the run's config and data") from error
