@@ -46,10 +46,15 @@ def test_changes_are_from_k_song_of_the_same_seed(choices: ModuleType, data: Pat
             seed, c = cell.config.seed, cell.config.method.c
             value = (1.0 + seed) * {None: 1.0, 1e4: 0.75, 5e4: 0.5}[c]
             names = [*choices.CHANGED, choices.SIGNED]
-            metrics = {f"{name}@{k}": {"mean": value} for name in names for k in choices.KS}
+            measured = {"mean": value, "ci95": [value, value], "n": 9, "undefined": 0}
+            metrics = {f"{name}@{k}": measured for name in names for k in choices.KS}
             folder = data / cell.name
             folder.mkdir(parents=True)
-            result = {"data": {}, "part": "test", "protocol": "sampled", "metrics": metrics}
+            result = {
+                "identity": {"run": cell.name, "config": "", "data": ""},
+                "method": cell.config.method.name, "data": "films", "part": "test",
+                "protocol": "sampled", "metrics": metrics,
+            }  # fmt: skip
             (folder / "metrics.json").write_text(json.dumps(result))
     rows = pl.DataFrame(choices.read_rows(cells, data), infer_schema_length=None)
     assert rows["seeds"].to_list() == [3] * 9

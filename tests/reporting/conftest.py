@@ -46,13 +46,15 @@ def write_run(
     ks: tuple[int, ...] = (10, 20),
     protocol: str = "sampled",
     file: str = "metrics.json",
+    source: dict[str, str] | None = None,
     **settings: Any,
 ) -> Path:
     """Write the files of a run: K-SONG, or with a weight KSO-RED."""
     name = method or ("k-song" if c is None else "kso-red")
     given = {"name": name, "k": ks[0], **settings}
+    given |= {} if c is None else {"c_relative": c}
     config = check_config(
-        {"seed": seed, "method": given | ({} if c is None else {"c_relative": c})}, "the test"
+        {"seed": seed, "method": given, "data": source or {"source": "synthetic"}}, "the test"
     )
     values = metrics_of(c or 0.0, seed, ks)
     result = {

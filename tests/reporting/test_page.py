@@ -190,10 +190,9 @@ def test_a_lone_fair_run_has_a_page(tmp_path: Path, write_run: WriteRun) -> None
     assert "No marks: no colour-blind run is here to compare with" in text
 
 
-def test_where_the_data_is_stays_unsaid(sweep: Path) -> None:
-    path = sweep / "1.0" / "seed-0" / "config.toml"
-    elsewhere = 'source = "movielens-1m"\npath = "/home/someone/ml.zip"'
-    path.write_text(path.read_text().replace('source = "synthetic"', elsewhere))
+def test_where_the_data_is_stays_unsaid(sweep: Path, write_run: WriteRun) -> None:
+    elsewhere = {"source": "movielens-1m", "path": "/home/someone/ml.zip"}
+    write_run(sweep / "1.0" / "seed-0", c=1.0, source=elsewhere)
     assert "someone" not in page_of(sweep)
 
 
