@@ -47,6 +47,7 @@ def write_run(
     protocol: str = "sampled",
     file: str = "metrics.json",
     source: dict[str, str] | None = None,
+    sha256: str = "ab" * 32,
     **settings: Any,
 ) -> Path:
     """Write the files of a run: K-SONG, or with a weight KSO-RED."""
@@ -70,7 +71,7 @@ def write_run(
         result["score_spread"] = {"mean": 1.25}
     about = {"data": data, "protocol": protocol, "metrics": list(values)}
     users = {"user": torch.arange(USERS)}
-    identity = Identity(f"{out}", config_digest(config), "ab" * 32)
+    identity = Identity(f"{out}", config_digest(config), sha256)
     write_result(out / file, result, Saved(values | users, about), identity)
     log = [
         {"phase": phase, "epoch": epoch, "loss": 1.0 / epoch, "spread": 0.5 + 0.1 * epoch,
@@ -79,7 +80,7 @@ def write_run(
     ]  # fmt: skip
     (out / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in log))
     (out / "config.toml").write_text(dump_config(config))
-    said = {"fairtopk": "0", "seed": seed, "data": {"name": data, "sha256": "ab" * 32}}
+    said = {"fairtopk": "0", "seed": seed, "data": {"name": data, "sha256": sha256}}
     said["identity"] = identity._asdict()
     (out / "provenance.json").write_text(json.dumps(said))
     return out

@@ -63,10 +63,8 @@ def test_each_protocol_is_a_view(sweep: Path, write_run: WriteRun) -> None:
 
 
 def test_views_of_one_name_say_what_differs(tmp_path: Path, write_run: WriteRun) -> None:
-    for place in ("a", "b"):
-        write_run(tmp_path / place, c=None)
-    said = tmp_path / "b" / "provenance.json"
-    said.write_text(said.read_text().replace("ab" * 32, "cd" * 32))
+    write_run(tmp_path / "a", c=None)
+    write_run(tmp_path / "b", c=None, sha256="cd" * 32)
     views = views_of(collect(tmp_path).results)
     assert [view.label for view in views] == [
         "films, test, sampled lists, checksum abababababab",
@@ -75,10 +73,7 @@ def test_views_of_one_name_say_what_differs(tmp_path: Path, write_run: WriteRun)
 
 
 def test_another_k_of_the_same_lists_joins_the_first(sweep: Path, write_run: WriteRun) -> None:
-    out = sweep / "1.0" / "seed-0"
-    config = (out / "config.toml").read_text()
-    write_run(out, c=1.0, ks=(5,), file="metrics-5.json")
-    (out / "config.toml").write_text(config)
+    write_run(sweep / "1.0" / "seed-0", c=1.0, k=10, ks=(5,), file="metrics-5.json")
     assert only_view(sweep).ks == [5, 10, 20]
 
 
