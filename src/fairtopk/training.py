@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.errors import InputError, TrainingError
+from fairtopk.kernels.seeding import seeded
 from fairtopk.optimizers.lazy import LazyOptimizer
 from fairtopk.samplers import Refreshed, Sampler
 from fairtopk.steps import Minimised, threads_of, train_step
@@ -149,8 +150,8 @@ class Trainer:
         if first == 0 and isinstance(phase.sampler, Refreshed):
             phase.sampler.refresh(self.scorer)
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
-            _seed_dropout(key_of(self.seed, epoch, progress.step))
-            with threads_of(self.scorer):
+            key = key_of(self.seed, epoch, progress.step)
+            with seeded(key), threads_of(self.scorer):
                 value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
             if math.isnan(value):
                 raise self._blow_up("the objective or its gradient")
@@ -256,15 +257,6 @@ def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         for name, value in tensors.items()
         if name.startswith(start)
     }
-
-
-def _seed_dropout(key: int) -> None:
-    # The usual call seeds devices that may come, keeping a stack trace for each of them, which
-    # takes as long as a small step.
-    seed = (
-        torch.manual_seed if torch.cuda.is_available() else torch.default_generator.manual_seed
-    )
-    seed(key)
 
 
 def key_of(*parts: int) -> int:

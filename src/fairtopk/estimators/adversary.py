@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fairtopk.estimators.settings import DprSettings
+from fairtopk.kernels.seeding import seeded
 
 
 class Loss(NamedTuple):
@@ -87,7 +88,10 @@ class Adversary(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = LOSSES[settings.loss]
-        layers = [nn.Linear(*widths) for widths in pairwise((1, *settings.hidden, n_groups))]
+        with seeded(0):  # torch first fills them by its own generator
+            layers = [
+                nn.Linear(*widths) for widths in pairwise((1, *settings.hidden, n_groups))
+            ]
         for layer in layers:
             # Torch's own start all but loses a single score on its way through four layers.
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)

@@ -53,7 +53,7 @@ def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer
     config = feature_config(settings, n_queries=features.n_queries)
     scorer = build_model(config, lists)
     trainer = build_trainer(config, lists, scorer)
-    with torch.random.fork_rng(devices=[]), threads_for(lists):
+    with threads_for(lists):
         for _ in trainer.run():
             pass
     return without_table(scorer).eval()

@@ -42,9 +42,8 @@ class IdRanker(NamedTuple):
         """Return a ranker trained on a split, at the epoch that its validation part chose."""
         scorer = build_scorer(config, lists.data)
         trainer = build_trainer(config, lists, scorer)
-        with torch.random.fork_rng(devices=[]):
-            for _ in trainer.run():
-                pass
+        for _ in trainer.run():
+            pass
         scorer.load_state_dict(trainer.model())
         data = lists.data
         return cls(scorer.eval(), config, catalogue_of(lists), data.group_names, data.notes)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fairtopk.batches import Batch
 from fairtopk.errors import InputError
+from fairtopk.kernels.seeding import seeded
 
 FeatureModel = Literal["linear", "mlp", "attention"]
 FEATURE_MODELS: tuple[FeatureModel, ...] = ("linear", "mlp", "attention")
@@ -179,8 +180,7 @@ def feature_scorer(
         raise InputError(
             f"a model of features is one of {', '.join(FEATURE_MODELS)}, got {name!r}"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         if name == "linear":
             return Linear(n_features)
         if name == "mlp":

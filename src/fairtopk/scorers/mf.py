@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
+from fairtopk.kernels.seeding import seeded
 from fairtopk.scorers.compiled import is_compiled, item_bias, pair_scores
 from fairtopk.scorers.plain import lists_of, products
 from fairtopk.scorers.weights import product_weights
@@ -34,9 +35,10 @@ class MatrixFactorization(nn.Module):
     ) -> None:
         super().__init__()
         self.backend = backend
-        self.user = nn.Embedding(n_users, width, sparse=sparse)
-        self.item = nn.Embedding(n_items, width, sparse=sparse)
-        self.bias = nn.Embedding(n_items, 1)
+        with seeded(0):  # torch first fills them by its own generator
+            self.user = nn.Embedding(n_users, width, sparse=sparse)
+            self.item = nn.Embedding(n_items, width, sparse=sparse)
+            self.bias = nn.Embedding(n_items, 1)
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=0.01, generator=generator)
         nn.init.zeros_(self.bias.weight)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.batches import Batch
+from fairtopk.kernels.seeding import seeded
 from fairtopk.scorers.compiled import catalogue_scores, is_compiled, pair_scores
 from fairtopk.scorers.plain import plain_scores
 from fairtopk.scorers.weights import Weights
@@ -48,15 +49,16 @@ class NeuMF(nn.Module):
     ) -> None:
         super().__init__()
         self.backend = backend
-        self.product_user = nn.Embedding(n_users, width, sparse=sparse)
-        self.product_item = nn.Embedding(n_items, width, sparse=sparse)
-        self.network_user = nn.Embedding(n_users, width, sparse=sparse)
-        self.network_item = nn.Embedding(n_items, width, sparse=sparse)
-        self.user_layer = nn.Linear(width, hidden[0])
-        self.item_layer = nn.Linear(width, hidden[0], bias=False)
-        self.deeper = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(hidden))
-        self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(width + hidden[-1], 1, bias=False)
+        with seeded(0):  # torch first fills them by its own generator
+            self.product_user = nn.Embedding(n_users, width, sparse=sparse)
+            self.product_item = nn.Embedding(n_items, width, sparse=sparse)
+            self.network_user = nn.Embedding(n_users, width, sparse=sparse)
+            self.network_item = nn.Embedding(n_items, width, sparse=sparse)
+            self.user_layer = nn.Linear(width, hidden[0])
+            self.item_layer = nn.Linear(width, hidden[0], bias=False)
+            self.deeper = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(hidden))
+            self.dropout = nn.Dropout(dropout)
+            self.output = nn.Linear(width + hidden[-1], 1, bias=False)
         for name, parameter in self.named_parameters():
             if name.endswith("bias"):
                 nn.init.zeros_(parameter)
