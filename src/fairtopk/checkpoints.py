@@ -56,6 +56,7 @@ def load_tensors(path: Path) -> Saved:
     """Return what `save_tensors` wrote, refusing a damaged, edited or foreign file."""
     check_file(path)
     try:
+        path.open("rb").close()  # safetensors says of a file it may not read that there is none
         with safe_open(path, framework="pt") as file:
             said = file.metadata() or {}
             if FORMAT not in said:
