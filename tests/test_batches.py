@@ -57,9 +57,7 @@ def test_evaluation_lists_become_a_batch(lists: ft.Lists) -> None:
 
 
 def test_list_sizes_without_items_are_refused() -> None:
-    with pytest.raises(
-        ft.InputError, match=r"at least 1 rated and 1 unrated item, .* got 0, 5 and 0"
-    ):
+    with pytest.raises(ft.InputError, match="rated of a list must be at least 1, got 0"):
         ft.ListSizes(rated=0, unrated=5)
 
 
@@ -85,7 +83,7 @@ def test_users_that_are_not_there_are_refused(lists: ft.Lists, users: object) ->
 
 def test_batches_of_no_size_are_refused(lists: ft.Lists) -> None:
     sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0)
-    with pytest.raises(ft.InputError, match="batch_size must be a whole number of at least 1"):
+    with pytest.raises(ft.InputError, match="batch_size must be at least 1, got -5"):
         next(sampler.epoch(0, batch_size=-5))
 
 
