@@ -91,6 +91,7 @@ def on_catalogue(out: Path, settings: Config, lists: Lists) -> dict[str, float]:
     return {name: float(value.double().nanmean()) for name, value in values.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["neumf", "mf"])
 def test_the_catalogue_is_fairer_for_a_scorer_that_is_given_no_group(
     biased: Lists, tmp_path: Path, model: str
@@ -143,6 +144,7 @@ def test_one_group_changes_nothing(biased: Lists, tmp_path: Path) -> None:
     assert same(weights(tmp_path / "distilled"), weights(tmp_path / "blind"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reranker", ["det-const-sort", "exposure-lp"])
 @pytest.mark.parametrize("loss", ["regression", "listwise"])
 def test_on_a_toy_catalogue_the_student_reaches_the_re_rankers_order(

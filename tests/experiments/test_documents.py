@@ -200,6 +200,7 @@ def test_what_takes_users_and_items_refuses_a_run_of_documents(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs the extra export")
 @pytest.mark.parametrize("model", ["linear", "attention"])
 def test_an_exported_model_scores_documents_like_the_run_and_has_a_card(

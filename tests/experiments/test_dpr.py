@@ -67,6 +67,7 @@ def unfairness(out: Path, settings: Config, lists: Lists) -> dict[str, float]:
     return {name: one.value for name, one in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "model"), [("dpr-rsp", "mf"), ("dpr-reo", "neumf")])
 def test_each_lowers_the_unfairness_that_it_is_built_for(
     biased: Lists, tmp_path: Path, method: str, model: str
@@ -157,6 +158,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     assert "objective.adversary._extra_state" in ours
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unrated", [1, 60])
 def test_a_lazy_optimizer_changes_no_result(
     biased: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unrated: int

@@ -119,6 +119,7 @@ def odd() -> Lists:
     return ft.split(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", FAIR)
 @pytest.mark.parametrize(
     ("preset", "k", "per_group"),

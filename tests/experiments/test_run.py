@@ -264,6 +264,7 @@ def biased() -> Lists:
     return ft.split(ft.load("synthetic", bias=2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "weight"),
     [

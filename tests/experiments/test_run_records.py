@@ -60,6 +60,7 @@ def told(runs: Path) -> dict[tuple[str, str], tuple[dict[str, float], dict[str, 
     }
 
 
+@pytest.mark.slow
 def test_pages_read_the_same_of_runs_that_were_brought_back(
     records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:

@@ -28,6 +28,8 @@ from fairtopk.experiments.workers import Finished
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
+pytestmark = pytest.mark.slow  # processes that import torch, and train
+
 SWEEP = """
 [model]
 width = 8
@@ -99,7 +101,6 @@ def test_every_cell_is_a_run_folder_with_all_that_was_asked(swept: Path) -> None
     assert not list(swept.rglob("*state.safetensors"))
 
 
-@pytest.mark.slow
 def test_a_sweep_that_is_killed_again_and_again_ends_with_the_same_numbers(
     toml: Path, swept: Path, tmp_path: Path
 ) -> None:
@@ -289,7 +290,6 @@ def test_room_is_told_for_the_checkpoint_that_is_being_written_too(
     assert max(sizes) <= room_of([cell]).at_work < 4 * max(sizes)
 
 
-@pytest.mark.slow
 def test_nothing_is_left_in_memory_of_cells_that_are_done(toml: Path, tmp_path: Path) -> None:
     kinds = (Trainer, Lists, nn.Module)
 
@@ -332,7 +332,6 @@ def test_the_report_of_a_sweep_shows_what_was_reranked_beside_the_rest(
     assert "k-song + det-const-sort (needs group labels when serving)" in page
 
 
-@pytest.mark.slow
 def test_documents_are_swept_like_users_and_items(tmp_path: Path) -> None:
     x, y, qid, groups = ft.make_documents(20, 15)
     columns = {f"f{place}": column for place, column in enumerate(x.T)}

@@ -195,6 +195,7 @@ def odd() -> Lists:
     return ft.split(data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiplier", ["data", "list"])
 @pytest.mark.parametrize("ranking", ["assignment", "sampled"])
 def test_odd_data_gives_finite_numbers(
