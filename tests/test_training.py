@@ -148,6 +148,7 @@ def test_the_model_of_any_step_is_up_to_date_and_the_state_is_not(
     assert not torch.allclose(users, theirs["product_user.weight"], rtol=0, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop", [12, 24, 25, 51])
 def test_a_lazy_run_goes_on_from_any_step_to_the_same_bits(

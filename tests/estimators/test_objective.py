@@ -251,6 +251,7 @@ def test_state_that_is_saved_and_loaded_goes_on_with_the_same_bits() -> None:
     assert torch.equal(steps(part)[-1].grad, steps(other)[-1].grad)
 
 
+@pytest.mark.slow
 def test_the_penalty_falls_as_its_weight_grows() -> None:
     """A toy whose minority is shifted down: plain descent on the scores themselves."""
     batch = ragged(1, n_lists=6, length=9)

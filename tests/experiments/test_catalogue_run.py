@@ -37,6 +37,7 @@ def lists() -> Lists:
     return ft.split(ft.load("synthetic"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lazy", [False, True])
 def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_to_the_same_bits(
     lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lazy: bool

@@ -178,6 +178,7 @@ def test_on_a_toy_catalogue_the_student_reaches_the_re_rankers_order(
     assert np.mean(found.item == lesson.head) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "mu"), [(20_000, 0.0), (0, 0.0), (20_000, 0.5)])
 def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     biased: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, mu: float
@@ -293,6 +294,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "distill"),
     [("linear", {}), ("mlp", {"mu": 0.5}), ("attention", {"loss": "listwise"})],

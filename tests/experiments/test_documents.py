@@ -78,6 +78,7 @@ def same(first: Path, second: Path) -> bool:
     return equal and metrics(first) == metrics(second)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "model"),
     [

@@ -120,6 +120,7 @@ def test_at_alpha_0_both_are_bpr_to_the_bit(biased: Lists, tmp_path: Path) -> No
     assert result["metrics"][f"ndcg@{K}"]["mean"] > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "model", "rows"),
     [("dpr-rsp", "mf", 0), ("dpr-reo", "mf", 20_000), ("dpr-reo", "neumf", 0)],

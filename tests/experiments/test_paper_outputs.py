@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from fairtopk.experiments.paper_words import missing_words
 from fairtopk.reporting.paper_panels import has_seeds
@@ -13,6 +14,8 @@ from fairtopk.reporting.paper_views import PaperView, folders, weight_of
 from fairtopk.reporting.results import Sweep
 
 from .conftest import REAL, Made, failed
+
+pytestmark = pytest.mark.slow  # the paper's tables, pages and figures are written once
 
 
 def test_every_figure_is_a_pdf_and_a_png(made: Made) -> None:

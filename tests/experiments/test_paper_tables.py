@@ -18,6 +18,8 @@ from fairtopk.reporting.results import Result, Run
 
 from .conftest import Made
 
+pytestmark = pytest.mark.slow  # the paper's tables, pages and figures are written once
+
 
 def test_the_table_with_deviations_has_the_numbers_of_metrics_files(made: Made) -> None:
     rows = pl.read_csv(made.out / "tables" / "std-embedded.csv")

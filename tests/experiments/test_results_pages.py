@@ -11,6 +11,7 @@ import pytest
 
 from .conftest import REAL, Made
 
+pytestmark = pytest.mark.slow  # the pages of the paper's runs are written once
 REPOSITORY = Path(__file__).parents[2]
 MARKED = re.compile(r"(<!-- [a-z]+ -->)\n.*?\1", re.DOTALL)  # with what is between
 ELSEWHERE = {"<!-- choices -->"}  # filled by another script

@@ -116,7 +116,10 @@ def test_one_seed_gives_the_same_bits_and_another_seed_others(
     assert not same(tmp_path / "first", tmp_path / "other")
 
 
-@pytest.mark.parametrize("preset", ["default", "paper", "released"])
+@pytest.mark.parametrize(
+    "preset",
+    ["default", *(pytest.param(one, marks=pytest.mark.slow) for one in ("paper", "released"))],
+)
 def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     lists: Lists, tmp_path: Path, preset: str
 ) -> None:

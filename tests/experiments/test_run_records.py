@@ -21,6 +21,8 @@ from fairtopk.reporting.results import Result
 
 from .conftest import SECRET, Made, write_fake
 
+pytestmark = pytest.mark.slow  # the paper's tables, pages and figures are written once
+
 REPOSITORY = Path(__file__).parents[2]
 
 

@@ -39,7 +39,13 @@ def measured(ranker: FairRanker, documents: Documents) -> dict[str, float]:
     return dict(zip(found["metric"], found["mean"], strict=True))
 
 
-@pytest.mark.parametrize("method", ["kso-red", "so-red", "ng-de", "deltr"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "kso-red",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("so-red", "ng-de", "deltr")),
+    ],
+)
 def test_with_a_penalty_documents_with_features_are_ranked_more_fairly(method: str) -> None:
     train, test = make_documents(seed=0), make_documents(seed=1)
     settings = {"method": method, "k": 10, "epochs": 40, "batch_size": 10, "rate": 0.03}

@@ -35,6 +35,7 @@ FITS: dict[str, Callable[[], bytes]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_fits_in_four_threads_give_the_bits_of_one_alone(name: str) -> None:
     alone = FITS[name]()

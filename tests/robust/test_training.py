@@ -82,6 +82,7 @@ def test_on_biased_data_it_is_fairer_than_with_its_fairness_switched_off(
     assert found[1.0]["ndcg@20"] > 0.9 * found[0.0]["ndcg@20"]
 
 
+@pytest.mark.slow
 def test_a_larger_c_leaves_a_smaller_gap_and_the_last_round_leaves_what_is_asked(
     lists: Lists, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_run_is_measured_again_and_not_on_the_catalogue(tmp_path: Path) -> Non
         evaluate_run(tmp_path / "run", {"protocol": "full"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiplier", ["data", "list"])
 def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(
     lists: Lists, tmp_path: Path, multiplier: str
