@@ -44,11 +44,11 @@ def report(
     rankings, reasons = _rankings(folder, views)
     sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
     views = views_of(sweep.results)
-    write_text(path, sweep_page(sweep, views, rankings))
     if drawn is not None:
         from fairtopk.reporting.figures import write_figures  # matplotlib takes a while
 
         write_figures(views, rankings, drawn)
+    write_text(path, sweep_page(sweep, views, rankings))
     return path
 
 
