@@ -1,6 +1,7 @@
 """Valid files of every kind, made once for all workers, and a copy of them for each test."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ def stock(share: Share) -> Path:
 
 
 @pytest.fixture
-def folder(stock: Path, tmp_path: Path) -> Path:
-    """A copy of the stock to spoil."""
-    return shutil.copytree(stock, tmp_path / "folder")
+def folder(stock: Path, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the stock to spoil; thousands of them would fill a disk if they stayed."""
+    yield shutil.copytree(stock, tmp_path / "folder")
+    shutil.rmtree(tmp_path / "folder", ignore_errors=True)
