@@ -22,6 +22,7 @@ from fairtopk.metrics.inputs import Values, tensor_of
 
 RESAMPLES = 1_000
 RESAMPLES_AT_ONCE = 50
+COUNTED_AT_ONCE = 10_000  # draws, which stay in the cache of the processor
 LEVELS = (0.025, 0.975)
 
 
@@ -82,11 +83,15 @@ def resampled(sums: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
 
     def totals(piece: int) -> Tensor:
         generator, n = np.random.default_rng([seed, piece]), len(sums)
-        # How often each row was drawn, so that one product serves all columns.
+        # How often each row was drawn, so that one product serves all columns. Few rows are
+        # counted for many resamples in one call, each resample with numbers of its own.
         drawn = np.empty((RESAMPLES_AT_ONCE, n))
-        for resample in drawn:
-            rows = generator.integers(n, size=n, dtype=np.uint32).astype(np.int64)
-            resample[:] = np.bincount(rows, minlength=n)
+        at_once = max(COUNTED_AT_ONCE // n, 1)
+        for resamples in np.split(drawn, range(at_once, RESAMPLES_AT_ONCE, at_once)):
+            rows = generator.integers(n, size=resamples.shape, dtype=np.uint32).astype(np.int64)
+            rows += n * np.arange(len(rows))[:, None]
+            counts = np.bincount(rows.ravel(), minlength=rows.size)
+            resamples[:] = counts.reshape(rows.shape)
         return torch.from_numpy(drawn) @ torch.from_numpy(sums)
 
     pieces = [partial(totals, piece) for piece in range(RESAMPLES // RESAMPLES_AT_ONCE)]
