@@ -88,6 +88,7 @@ def test_a_file_says_what_it_is_and_not_where_it_was_made(exported: Path) -> Non
     assert sorted(file.name for file in exported.parent.iterdir()) == ["model.onnx"]
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_large_weights_go_into_a_second_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

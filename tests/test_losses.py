@@ -377,6 +377,7 @@ def trained_gap(method: str, *, c_relative: float, adam: bool) -> float:
     return float(gap.abs().mean())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "adam"),
     [("deltr", False), ("ng-de", True), ("so-red", False), ("kso-red", True)],

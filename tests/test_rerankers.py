@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -96,7 +96,6 @@ def test_with_nothing_asked_for_the_order_stays(
 
 
 @every_method
-@settings(max_examples=30)
 @given(data=st.data())
 def test_an_order_has_every_item_once_keeps_each_group_in_order_and_padding_last(
     method: str, data: st.DataObject

@@ -106,6 +106,7 @@ def assert_near(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
         torch.testing.assert_close(value, theirs[name], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("name", "unrated"), [("neumf", 3), ("neumf", 60), ("mf", 3), ("wrapped-neumf", 3)]

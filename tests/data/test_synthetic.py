@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -37,7 +37,6 @@ def rated_shares(bias: float, seed: int) -> NDArray[np.float64]:
     return np.array([in_a.mean(), in_a[data.rating >= 4].mean()]) / of_items
 
 
-@settings(max_examples=40, deadline=None)
 @given(shapes(), st.sampled_from([0.0, 1.0, 10.0]), st.integers(0, 2**63 - 1))
 def test_any_shape_is_met_to_the_letter(shape: SyntheticShape, bias: float, seed: int) -> None:
     data = make_synthetic(shape, bias=bias, seed=seed).data

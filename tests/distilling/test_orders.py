@@ -31,6 +31,7 @@ def test_without_strength_it_is_the_teachers_own(reranker: Reranker) -> None:
     assert torch.equal(found[there], own[there])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reranker", RERANKERS)
 @pytest.mark.parametrize("n_groups", [2, 4])
 def test_at_full_strength_it_is_the_rerankers(reranker: Reranker, n_groups: int) -> None:

@@ -17,6 +17,8 @@ from drill.shared import Share
 from drill.stock import METHODS, write_configs, write_tables
 from kills import CHANGE, STEP, State, count, run
 
+pytestmark = pytest.mark.slow
+
 FOUR = ("kso-red", "fair-distill", "dpr-rsp", "robust")
 SWEEP = "sweep"
 
@@ -99,7 +101,6 @@ def bits(out: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("_home")
 @pytest.mark.parametrize(("kind", "chain"), CASES)
 def test_a_run_that_is_killed_at_drawn_states_ends_with_the_same_bits(

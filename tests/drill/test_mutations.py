@@ -18,6 +18,8 @@ from drill.test_rows import faults
 import fairtopk as ft
 from fairtopk.errors import InputError
 
+pytestmark = pytest.mark.slow
+
 NOWHERE = "--set data.path=none.csv"  # no run is begun, whatever a config says
 EVALUATE = f"evaluate {RUN} --k 4"
 REPORT = "report runs"
@@ -91,7 +93,6 @@ def seeded(name: str, number: int) -> random.Random:
     return random.Random(zlib.crc32(name.encode()) + number)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("name", "number"), CASES)
 def test_a_mutated_file_is_refused_or_does_no_harm(
     name: str, number: int, folder: Path
@@ -104,7 +105,6 @@ def test_a_mutated_file_is_refused_or_does_no_harm(
     assert not faults(row(name, kind.words, code=(0, 1, 2)), ended), ended
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(CACHED))
 def test_a_mutated_stage_of_the_cache_changes_no_number(number: int, folder: Path) -> None:
     kind = Kind("", TRAIN, CACHED, (edit_header,) * 5)
@@ -120,7 +120,6 @@ def test_a_mutated_stage_of_the_cache_changes_no_number(number: int, folder: Pat
     assert found == wanted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", range(RANKERS))
 def test_a_mutated_ranker_is_refused_or_ranks(number: int, folder: Path) -> None:
     path = folder / ("ids.ranker" if number % 2 else "features.ranker")

@@ -12,6 +12,8 @@ from drill import rows_configs, rows_runs, rows_tables, rows_words
 from drill.rows import Row
 from drill.running import CONTROL, MOST_SECONDS, Ended, run_in
 
+pytestmark = pytest.mark.slow
+
 ROWS = [*rows_words.ROWS, *rows_tables.ROWS, *rows_configs.ROWS, *rows_runs.ROWS]
 REFUSED = (2, 3)
 
@@ -38,7 +40,6 @@ def faults(row: Row, ended: Ended) -> list[str]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_what_is_wrong_is_refused_in_one_sentence(row: Row, folder: Path) -> None:
     row.do(folder)

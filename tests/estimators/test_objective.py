@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -101,7 +101,6 @@ def check(method: str, batch: Batch, scores: Tensor, n_groups: int, **values: ob
 
 @pytest.mark.parametrize("method", list(METHODS))
 @pytest.mark.parametrize("gradient", ["frozen", "psi", "full"])
-@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), n_groups=st.integers(2, 4))
 def test_without_memory_the_gradient_is_that_of_the_formula(
     method: str, gradient: str, seed: int, n_groups: int

@@ -108,6 +108,7 @@ def test_tracking_starts_at_the_lists_own_quantile_and_steps_from_there() -> Non
     torch.testing.assert_close(part.lam[:2], cut.lam)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [math.nan, 0.0])
 @pytest.mark.parametrize("of_catalogue", [False, True])
 def test_on_fixed_scores_it_comes_to_the_root_and_its_slope_to_the_derivative(

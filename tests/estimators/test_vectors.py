@@ -100,6 +100,7 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
     close(found.grad, grad)
 
 
+@pytest.mark.slow
 def test_the_tracked_threshold_converges_to_the_smooth_root() -> None:
     tracked = TrackedThreshold(
         ExactThreshold(2),

@@ -111,6 +111,7 @@ def test_a_run_of_the_catalogue_is_measured_on_sampled_lists_too(
     assert without_identity(kept) == again
 
 
+@pytest.mark.slow
 def test_a_run_stopped_between_its_two_results_ends_with_the_same(
     lists: Lists, run: Path, tmp_path: Path
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_run_stopped_between_its_two_results_ends_with_the_same(
     assert read(tmp_path / "run" / FULL) == read(run / FULL)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few")
 def test_of_a_large_catalogue_a_seeded_sample_of_users_is_measured(
     lists: Lists, tmp_path: Path
@@ -175,6 +177,7 @@ def test_a_sweep_does_not_measure_again_what_is_there(
     assert (tmp_path / "cell" / FULL).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_few")
 def test_a_sweep_measures_all_users_where_there_is_a_sample(
     lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -70,6 +70,7 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_to_the_same_bits(
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_the_head_is_looked_up_before_each_epoch(lists: Lists, tmp_path: Path) -> None:
     heads: dict[int, list[torch.Tensor]] = {0: [], 1: []}
 
@@ -99,6 +100,7 @@ def test_a_method_goes_on_with_the_catalogue_where_k_song_has_led(lists: Lists) 
     assert settings.method.k_of == "catalogue"
 
 
+@pytest.mark.slow
 def test_runs_of_other_weights_and_k_song_itself_share_what_they_start_from(
     lists: Lists, tmp_path: Path
 ) -> None:

@@ -190,6 +190,7 @@ def test_a_reader_that_leaves_changes_neither_work_nor_exit_code() -> None:
     assert told == b""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_full_device_for_output_is_one_sentence() -> None:
     with Path("/dev/full").open("w") as full:

@@ -136,6 +136,7 @@ def test_without_strength_and_k_song_it_is_its_teacher_to_the_bit(
 TRAINING = {"warmup_epochs": 1, "epochs": 2, "batch_size": 100}
 
 
+@pytest.mark.slow
 def test_one_group_changes_nothing(biased: Lists, tmp_path: Path) -> None:
     data = biased.data
     alone = regrouped(data, np.zeros_like(data.group), ("everything",))
@@ -204,6 +205,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
         assert same(weights(tmp_path / "parts", name), weights(tmp_path / "whole", name))
 
 
+@pytest.mark.slow
 def test_a_shared_teacher_changes_nothing_and_is_trained_once(
     biased: Lists, tmp_path: Path
 ) -> None:

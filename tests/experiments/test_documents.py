@@ -116,6 +116,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits_and_is_measured_again(
     assert names <= {path.name for path in whole.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_penalty_lowers_the_gap_and_needs_no_groups_to_score(
     file: Path, tmp_path: Path
 ) -> None:
@@ -154,6 +155,7 @@ def test_queries_are_held_out_as_the_seed_says_and_the_scale_is_that_of_training
     torch.testing.assert_close(scorer.scorer.scale.mean, mean)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_documents_and_users_are_reported_side_by_side(file: Path, tmp_path: Path) -> None:
     for method in ("k-song", "kso-red", "robust"):
         train_run(config(file, method), tmp_path / "runs" / method)

@@ -178,6 +178,7 @@ def test_a_lazy_optimizer_changes_no_result(
         torch.testing.assert_close(found[1][name], value, rtol=0, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["mf", "neumf"])
 @pytest.mark.parametrize("method", ["dpr-rsp", "dpr-reo"])
 def test_odd_data_and_a_huge_weight_train_to_finite_numbers(

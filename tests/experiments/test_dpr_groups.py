@@ -55,6 +55,7 @@ def config(data: dict[str, Any], c: float, **dpr: Any) -> Config:
     return check_config(values, "test")
 
 
+@pytest.mark.slow
 def test_items_in_several_groups_lower_the_unfairness_between_these(
     data: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -179,6 +179,7 @@ def test_a_search_leaves_the_run_of_its_choice(searched: Searched) -> None:
     assert whole["metrics"] == again
 
 
+@pytest.mark.slow
 def test_figures_are_of_validation_lists_and_relative_to_colour_blind(
     searched: Searched,
 ) -> None:
@@ -212,6 +213,7 @@ class KilledError(Exception):
     """Ends a search as a kill would: nothing is saved on the way out."""
 
 
+@pytest.mark.slow
 def test_a_search_that_was_killed_goes_on_to_the_same_numbers(
     searched: Searched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def lists() -> Lists:
     return ft.split(ft.load("synthetic", bias=2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["k-song", "kso-red"])
 def test_in_training_the_tracked_threshold_keeps_near_the_exact_one(
     lists: Lists, tmp_path: Path, method: str
@@ -59,6 +60,7 @@ def test_in_training_the_tracked_threshold_keeps_near_the_exact_one(
     assert 0 < max(errors) < 0.7
 
 
+@pytest.mark.slow
 def test_where_the_model_rests_it_is_off_by_the_sampling_of_lists_alone(
     lists: Lists, tmp_path: Path
 ) -> None:
@@ -73,6 +75,7 @@ def test_where_the_model_rests_it_is_off_by_the_sampling_of_lists_alone(
         assert all(least < error < most for error in errors[1:])
 
 
+@pytest.mark.slow
 def test_at_c_0_every_fair_method_trains_its_ranking_part_to_the_bit(
     lists: Lists, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def view(runs: Path) -> PaperView:
     return found
 
 
+@pytest.mark.slow
 def test_a_picture_shows_whole_lists_at_c_0_at_100k_and_at_the_largest(
     runs: Path, view: PaperView
 ) -> None:

@@ -91,6 +91,7 @@ def test_every_method_reduces_the_gap_of_the_same_lists(method: str, blind: Open
     )["metrics"].keys()  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["sampled", "full"])
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_a_re_ranker_that_changes_nothing_has_the_numbers_of_the_run(
@@ -116,6 +117,7 @@ def test_a_re_ranker_that_changes_nothing_has_the_numbers_of_the_run(
         assert tuple(floor) == pytest.approx(tuple(own[name]), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_blocks_of_users_change_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Asked("exposure-lp", 3, {})
     opened = open_run(runs / "blind", {"protocol": "full"})
@@ -149,6 +151,7 @@ def test_merit_of_a_model_that_scores_below_0_is_refused(blind: OpenRun) -> None
         rerank_run(blind, Asked("exposure-lp", K, {"notion": "impact"}))
 
 
+@pytest.mark.slow
 def test_no_two_requests_have_one_file(blind: OpenRun) -> None:
     requests = [
         Asked("group-bonus", K, {"bonus": 0.5}),

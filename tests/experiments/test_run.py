@@ -126,6 +126,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     stop_and_go(config(method={**BASE["method"], "preset": preset}), lists, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_lazy")
 @pytest.mark.parametrize("optimizer", ["adam", "momentum"])
 def test_a_run_with_a_lazy_optimizer_goes_on_to_the_same_bits(
@@ -191,6 +192,7 @@ def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
     assert begun["metrics"] == result["metrics"]
 
 
+@pytest.mark.slow
 def test_a_damaged_metrics_file_can_be_measured_again(lists: Lists, tmp_path: Path) -> None:
     result = train_run(config(), tmp_path / "run", lists=lists)
     metrics = tmp_path / "run" / "metrics.json"
@@ -202,6 +204,7 @@ def test_a_damaged_metrics_file_can_be_measured_again(lists: Lists, tmp_path: Pa
     assert again["metrics"] == result["metrics"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_lazy")
 def test_a_shared_warm_up_changes_nothing(lists: Lists, tmp_path: Path) -> None:
     train_run(config(), tmp_path / "alone", lists=lists)
@@ -212,6 +215,7 @@ def test_a_shared_warm_up_changes_nothing(lists: Lists, tmp_path: Path) -> None:
     assert same(tmp_path / "alone", tmp_path / "second")
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     lists: Lists, tmp_path: Path
 ) -> None:
@@ -229,6 +233,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     assert same(tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) -> None:
     result = train_run(config(), tmp_path / "run", lists=lists)
     again = evaluate_run(tmp_path / "run", {}).result
@@ -300,6 +305,7 @@ def test_on_biased_data_a_penalty_ends_fairer_than_none(
     assert found[weight]["ndcg@20"] > 0.9 * found[0.0]["ndcg@20"]
 
 
+@pytest.mark.slow
 def test_colour_blind_methods_and_both_models_train(lists: Lists, tmp_path: Path) -> None:
     for method in ("song", "k-song", "listnet"):
         for model in ("neumf", "mf"):
@@ -312,6 +318,7 @@ def test_colour_blind_methods_and_both_models_train(lists: Lists, tmp_path: Path
             assert result["metrics"]["ndcg@20"]["mean"] > 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "momentum"])
 def test_a_lazy_optimizer_changes_no_result(
     lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str
@@ -352,6 +359,7 @@ def test_a_fair_method_without_a_weight_is_refused() -> None:
         check_config({"method": {"name": "kso-red"}}, "test")
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(
     lists: Lists, tmp_path: Path
 ) -> None:
@@ -371,6 +379,7 @@ def test_a_checkpoint_of_another_run_is_refused(lists: Lists, tmp_path: Path) ->
         train_run(other, tmp_path / "run", resume=True, lists=lists)
 
 
+@pytest.mark.slow
 def test_a_damaged_warm_up_is_trained_again(lists: Lists, tmp_path: Path) -> None:
     first = train_run(config(), tmp_path / "one", lists=lists, warmups=tmp_path / "warm")
     (kept,) = (tmp_path / "warm").iterdir()

@@ -156,6 +156,7 @@ def test_a_folder_with_nothing_but_leftovers_is_new(lists: Lists, tmp_path: Path
     assert not [*tmp_path.glob(".*.part")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, 1, 2, 3, 5])
 def test_a_full_disk_loses_nothing_and_resume_goes_on(
     runs: Path, lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
@@ -244,6 +245,7 @@ def test_a_reused_stage_is_told_of_and_kept_in_the_provenance(
     assert alike(tmp_path / "first", tmp_path / "second")
 
 
+@pytest.mark.slow
 def test_a_stage_of_other_code_is_not_reused(
     lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,6 +291,7 @@ def not_finite(path: Path) -> None:
     save_tensors(path, tensors | wrong, about)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [zeroed, not_finite])
 def test_a_damaged_stage_is_trained_again(
     lists: Lists, tmp_path: Path, damage: Callable[[Path], None]

@@ -58,6 +58,7 @@ def test_a_teacher_is_shared_only_where_it_is_chosen_alike(lists: Lists) -> None
     assert {teacher_key(one, lists) for one in alike} == {keys[0]}
 
 
+@pytest.mark.slow
 def test_a_teacher_that_ended_early_is_shared_too(lists: Lists, tmp_path: Path) -> None:
     training = BASE["training"] | {"epochs": 40, "patience": 1, "rate": 0.3}
     seen: list[int] = []
@@ -78,6 +79,7 @@ def test_a_teacher_that_ended_early_is_shared_too(lists: Lists, tmp_path: Path) 
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
+@pytest.mark.slow
 def test_the_last_epoch_of_the_last_phase_is_kept_however_seldom_it_is_validated(
     lists: Lists, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def lists() -> Lists:
     return ft.split(ft.load("synthetic"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("select_on", ["sampled", "full"])
 def test_the_log_has_what_is_measured_on_the_lists_that_choose(
     lists: Lists, tmp_path: Path, select_on: str

@@ -1,5 +1,5 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -22,7 +22,6 @@ def plain(scores: Tensor, relevance: Tensor, mask: Tensor) -> list[Tensor]:
     return found
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**31), st.sampled_from([0.0, 0.2, 0.6, 1.0]))
 def test_loss_and_gradient_are_those_of_each_pair(seed: int, share: float) -> None:
     """Lists with any number of relevant items, none and all among them, and with padding."""
@@ -65,7 +64,6 @@ def by_grades(scores: Tensor, grades: Tensor, mask: Tensor) -> list[tuple[int, i
     return found
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**31), st.sampled_from([1, 2, 5]))
 def test_by_grades_each_item_is_paired_with_one_of_a_higher_grade(
     seed: int, n_grades: int

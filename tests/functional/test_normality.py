@@ -1,12 +1,11 @@
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Normal, kl_divergence
 
 from fairtopk.functional.normality import list_divergence, list_moments, moment_divergence
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**31))
 def test_it_is_the_divergence_of_a_normal_distribution_with_its_slopes(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
@@ -21,7 +20,6 @@ def test_it_is_the_divergence_of_a_normal_distribution_with_its_slopes(seed: int
     torch.testing.assert_close(tuple(found), slopes)
 
 
-@settings(max_examples=40)
 @given(st.integers(0, 2**31))
 def test_the_gradient_in_scores_is_that_of_the_closed_form_and_of_autograd(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)

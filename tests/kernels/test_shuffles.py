@@ -2,7 +2,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk.kernels.measures import Places, place_sums
@@ -30,7 +30,6 @@ def labels_of(sums: GroupSums, one: int, n: int) -> tuple[int, ...]:
     group=st.lists(st.integers(-1, N_GROUPS - 1), min_size=1, max_size=9),
     ks=st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True).map(sorted),
 )
-@settings(max_examples=60)
 def test_the_sums_are_those_of_some_order_of_the_known_labels(
     group: list[int], ks: list[int]
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk.errors import InputError
@@ -60,7 +60,6 @@ def test_attention_is_the_plain_loop_and_within_its_bounds(
 
 
 @some_lists
-@settings(max_examples=40)
 def test_shifted_scores_padding_and_numbers_of_groups_change_nothing(
     slots: list[Slot], k: int, p: float
 ) -> None:

@@ -3,7 +3,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk.metrics import ndkl
@@ -34,7 +34,6 @@ def test_a_prefix_of_one_group_is_as_far_off_as_its_share_is_small() -> None:
 
 
 @given(slots=LISTS, k=st.integers(1, 12))
-@settings(max_examples=60)
 def test_it_stays_within_its_bounds_and_is_undefined_without_two_groups(
     slots: list[Slot], k: int
 ) -> None:
@@ -48,7 +47,6 @@ def test_it_stays_within_its_bounds_and_is_undefined_without_two_groups(
 
 
 @given(slots=LISTS, k=st.integers(1, 12), seed=st.integers(0, 99))
-@settings(max_examples=40)
 def test_shifts_orders_padding_and_numbers_of_groups_change_nothing(
     slots: list[Slot], k: int, seed: int
 ) -> None:

@@ -3,7 +3,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk import metrics
@@ -34,7 +34,6 @@ def enumerated(scores: list[float], groups: list[int], k: int, metric: str) -> f
     groups=st.lists(st.integers(-1, 1), min_size=2, max_size=6).filter({0, 1}.issubset),
     k=st.integers(1, 8),
 )
-@settings(max_examples=50)
 def test_the_exact_floor_is_the_mean_over_all_shuffles(groups: list[int], k: int) -> None:
     scores = [float(-i) for i in range(len(groups))]
     found = chance_floor(

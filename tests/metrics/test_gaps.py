@@ -24,7 +24,7 @@ BY_GROUP: dict[str, Callable[..., Tensor]] = {
     "representation": metrics.group_representations,
 }
 every_gap = pytest.mark.parametrize("name", GAPS)
-fewer = settings(max_examples=40)
+fewer = settings(max_examples=15)
 
 
 @st.composite

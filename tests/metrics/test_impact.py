@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -38,7 +38,6 @@ def plain_ratio(values: list[float]) -> float:
 
 @pytest.mark.parametrize("metric", BY_GROUP)
 @given(rows=TABLES, k=st.integers(1, 8))
-@settings(max_examples=30)
 def test_ratios_are_the_least_over_the_most_of_each_list_and_of_the_means(
     metric: str, rows: list[list[tuple[float, int, bool]]], k: int
 ) -> None:

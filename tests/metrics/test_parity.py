@@ -68,7 +68,6 @@ def test_a_matrix_made_by_hand_has_the_values_worked_out_for_it() -> None:
 
 
 @given(rows=TABLES, k=st.integers(1, 8))
-@settings(max_examples=50)
 def test_parity_and_opportunity_are_the_plain_loops(rows: list[list[Slot]], k: int) -> None:
     for found, relevant in zip(measured(rows, k), (False, True), strict=True):
         chances, value = plain(rows, k, relevant=relevant)

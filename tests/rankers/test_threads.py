@@ -44,6 +44,7 @@ def test_fits_in_four_threads_give_the_bits_of_one_alone(name: str) -> None:
     assert all(bits == alone for bits in together)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_leaves_the_callers_random_numbers_alone(name: str) -> None:
     torch.manual_seed(7)

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 import fairtopk as ft
 from fairtopk.experiments.collecting import collect
 from fairtopk.reporting.curves import views_of
@@ -19,6 +21,7 @@ def test_each_gap_is_a_pdf_and_a_png(sweep: Path, tmp_path: Path) -> None:
     assert (tmp_path / "figures" / names[1]).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_names_with_signs_of_tex_are_drawn_as_they_are(sweep: Path, tmp_path: Path) -> None:
     (view,) = views_of(collect(sweep).results)
     views = [replace(view, gaps=view.gaps[:1])]  # each takes its time

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import fairtopk as ft
@@ -112,7 +112,6 @@ def check(problem: tuple[np.ndarray, np.ndarray, int, float, str]) -> None:
     assert len(result.policies[0].probability) <= 2 * 3 + 1
 
 
-@settings(max_examples=25)
 @given(problem=problems())
 def test_the_optimum_is_that_over_all_rankings(
     problem: tuple[np.ndarray, np.ndarray, int, float, str],

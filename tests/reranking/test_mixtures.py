@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk.reranking.mixtures import Program, _improve, _of_several_groups, best_mixture
@@ -33,7 +33,6 @@ def worth(one: Program, mixture: tuple[np.ndarray, np.ndarray]) -> tuple[float, 
     return float(one.utility @ exposure), float(np.ptp(one.rates @ exposure))
 
 
-@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),
     n=st.integers(2, 60),

@@ -49,6 +49,7 @@ def treatment_gap(out: Path, settings: Config, lists: Lists) -> float:
     return float(mean[0] - mean[1])
 
 
+@pytest.mark.slow
 def test_treatment_lowers_the_gap_that_it_is_about(lists: Lists, tmp_path: Path) -> None:
     """What the minority is recorded to be worth is little, so that it starts with too much."""
     found = {}

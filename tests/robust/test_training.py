@@ -125,6 +125,7 @@ def test_its_scorer_is_that_of_k_song_and_it_is_reported_beside_it(
     ]
 
 
+@pytest.mark.slow
 def test_a_run_is_measured_again_and_not_on_the_catalogue(tmp_path: Path) -> None:
     result = train_run(config(c=0.0, model="mf"), tmp_path / "run")
     assert evaluate_run(tmp_path / "run", {}).result["metrics"] == result["metrics"]
@@ -216,6 +217,7 @@ def test_odd_data_gives_finite_numbers(
     assert all(value.isfinite().all() for value in weights.values())
 
 
+@pytest.mark.slow
 def test_treatment_follows_relevance_and_is_refused_where_it_cannot_be_had(
     lists: Lists, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -94,7 +94,6 @@ shapes = st.tuples(st.integers(1, 8), st.integers(1, 40))
 widths = st.sampled_from([1, 2, 8, 64, 100])
 
 
-@settings(max_examples=60)
 @given(sizes=sizes, shape=shapes, width=widths, hidden=st.sampled_from(HIDDEN))
 def test_neumf_has_the_scores_and_gradients_of_torch(
     sizes: tuple[int, int], shape: tuple[int, int], width: int, hidden: tuple[int, ...]
@@ -105,7 +104,6 @@ def test_neumf_has_the_scores_and_gradients_of_torch(
     assert_equal_steps(step(model, batch), expected, atol=1e-12 * scale)
 
 
-@settings(max_examples=30)
 @given(sizes=sizes, shape=shapes, width=widths)
 def test_matrix_factorisation_has_the_scores_and_gradients_of_torch(
     sizes: tuple[int, int], shape: tuple[int, int], width: int

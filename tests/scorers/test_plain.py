@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.optim import Adam
@@ -86,7 +86,6 @@ def assert_same(model: nn.Module, found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=60)
 @given(
     sizes=st.tuples(st.integers(1, 6), st.integers(1, 60)),
     shape=st.tuples(st.integers(1, 8), st.integers(1, 40)),

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm, permutation_test
@@ -33,7 +33,6 @@ def every_sign(a: Floats, b: Floats) -> float:
     return sum(one >= abs(change.sum()) - 1e-9 for one in sums) / len(sums)
 
 
-@settings(max_examples=40)
 @given(VALUES)
 def test_with_few_queries_all_signs_are_tried(pair: Floats) -> None:
     assert paired_difference(*pair).p == pytest.approx(every_sign(*pair))
