@@ -91,7 +91,7 @@ def test_ids_of_any_kind_are_remembered_as_numbers_are(
     kind: str, n_queries: int | None
 ) -> None:
     plain, loss = KsoRed(**ALL, n_queries=N_QUERIES), KsoRed(**ALL, n_queries=n_queries)
-    for seed in range(4):
+    for seed in range(8):
         batch = lists(seed)
         given = {name: KINDS[kind](batch[name]) for name in ("query", "item")}
         assert step(plain, batch).equal(step(loss, batch | given))

@@ -3,7 +3,7 @@
 import json
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.run import train_run
+from fairtopk.experiments.stopping import ENDING
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
@@ -180,6 +181,16 @@ def test_a_full_disk_loses_nothing_and_resume_goes_on(
     assert alike(tmp_path / "run", runs / "kso-red")
 
 
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    """Signals that the tests' own shell ignores, SIGHUP under nohup, are heard all the same."""
+    before = {one: signal.signal(one, signal.SIG_DFL) for one in ENDING}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("_heard")
 @pytest.mark.parametrize(
     ("number", "code"),
     [(signal.SIGTERM, Exit.TERMINATED), (signal.SIGHUP, Exit.HUNG_UP)],

@@ -6,6 +6,8 @@ from scipy.optimize import minimize
 from fairtopk.kernels.doubly_stochastic import Precision, discounts, project
 from fairtopk.kernels.minimax import answer
 
+pytestmark = pytest.mark.slow
+
 Floats = NDArray[np.float64]
 FINE = 1e-11
 
@@ -35,7 +37,6 @@ def game() -> tuple[Floats, NDArray[np.int8], NDArray[np.bool_], Floats]:
     return appeal, kind, mask, draw.normal(0, 0.3, (20, 3))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mu", [0.1, 0.5, 2.0])
 def test_each_player_answers_the_other_best(
     game: tuple[Floats, NDArray[np.int8], NDArray[np.bool_], Floats], mu: float

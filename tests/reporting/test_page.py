@@ -204,6 +204,14 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path, make) -> None:
         ft.report(folder)
 
 
+def test_no_more_than_so_many_files_are_looked_through(
+    sweep: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairtopk.data.archive.MOST_FILES", 3)
+    with pytest.raises(ft.InputError, match=r"holds more than 3 files"):
+        ft.report(sweep)
+
+
 def test_a_folder_of_unfinished_runs_says_how_to_go_on(
     tmp_path: Path, write_run: WriteRun
 ) -> None:

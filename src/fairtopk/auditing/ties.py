@@ -38,7 +38,7 @@ def ties_of_block(block: Block, ks: Sequence[int]) -> Counts:
     """
     scores, length = block.exact.numpy(), block.mask.sum(-1).numpy()
     labels: list[NDArray[Any]] = [
-        np.broadcast_to(np.arange(scores.shape[1]), scores.shape),
+        np.tile(np.arange(scores.shape[1]), (len(scores), 1)),
         *(group.numpy() for group in block.groups),
     ]
     if block.relevance is not None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
+from fairtopk.data.archive import files_below
 from fairtopk.data.files import read_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair, weight_of
@@ -40,8 +41,7 @@ def collect(folder: Path) -> Sweep:
     missing: list[str] = []
     left_out: list[str] = []
     advice: list[str] = ["make one with fairtopk train"]
-    for config in sorted(folder.rglob(CONFIG)):
-        out = config.parent
+    for out in (path.parent for path in files_below(folder) if path.name == CONFIG):
         name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
         fault = _fault(out)
         if fault is not None and out.parent.name == TRIES:

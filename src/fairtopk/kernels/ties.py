@@ -28,7 +28,8 @@ def count_ties(
         Numbers of lists, ``[2, len(ks)]``; the second are never below the first.
     """
     counts = np.zeros((2, len(ks)), np.int64)
-    _count(scores, length, labels, np.array(ks), counts)
+    # Numbers of groups and grades of relevance are exact in float64: one loop serves all.
+    _count(scores, length, labels.astype(np.float64), np.array(ks), counts)
     return counts
 
 
@@ -36,7 +37,7 @@ def count_ties(
 def _count(
     scores: Floats,
     length: NDArray[np.int64],
-    labels: Whole | Floats,
+    labels: NDArray[np.float64],
     ks: NDArray[np.int64],
     counts: NDArray[np.int64],
 ) -> None:
