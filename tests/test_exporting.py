@@ -54,6 +54,7 @@ def session(path: Path) -> Any:
     return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize(("queries", "items"), [(1, 1), (3, N_ITEMS), (70, 2)])
 def test_a_file_scores_like_the_model_for_any_number_of_queries_and_items(
@@ -69,6 +70,7 @@ def test_a_file_scores_like_the_model_for_any_number_of_queries_and_items(
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-10)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_file_takes_users_and_items_and_no_groups(exported: Path) -> None:
     inputs = session(exported).get_inputs()
@@ -79,6 +81,7 @@ def test_a_file_takes_users_and_items_and_no_groups(exported: Path) -> None:
     assert [one.name for one in session(exported).get_outputs()] == ["score"]
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_file_says_what_it_is_and_not_where_it_was_made(exported: Path) -> None:
     assert session(exported).get_modelmeta().custom_metadata_map == {"data": "films"}
@@ -129,6 +132,7 @@ def test_a_model_that_asks_for_groups_is_refused(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_file_that_takes_groups_is_refused(exported: Path) -> None:
     sample = {**SAMPLE, "group": torch.zeros(2, 3)}
@@ -136,6 +140,7 @@ def test_a_file_that_takes_groups_is_refused(exported: Path) -> None:
         check_onnx(exported, [sample], [torch.zeros(2, 3)])
 
 
+@pytest.mark.slow
 @needs_onnx
 @pytest.mark.parametrize("off", [1e-6, torch.nan])
 def test_a_file_with_other_scores_is_refused(exported: Path, off: float) -> None:

@@ -270,12 +270,14 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_a_model_is_exported_with_its_ids_and_its_card(exported: Path) -> None:
     names = ["small.items.parquet", "small.md", "small.onnx", "small.users.parquet"]
     assert sorted(file.name for file in exported.iterdir()) == names
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_scores_by_the_exported_ids_are_those_of_recommend(
     trained: Path, exported: Path
@@ -296,6 +298,7 @@ def test_scores_by_the_exported_ids_are_those_of_recommend(
         assert found[0, 0] == pytest.approx(expected, rel=1e-4, abs=1e-9)
 
 
+@pytest.mark.slow
 @needs_onnx
 def test_the_card_names_data_groups_figures_and_limits_and_no_path(
     trained: Path, exported: Path

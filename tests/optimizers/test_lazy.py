@@ -26,7 +26,7 @@ KINDS = [
     (LazyMomentum, torch.optim.SGD, MOMENTUM | {"dampening": 0.0, "weight_decay": 0.03}),
     (LazyMomentum, torch.optim.SGD, MOMENTUM | {"momentum": 0.0, "weight_decay": 0.03}),
 ]
-LONG = (1, 4)  # those that are followed for thousands of steps
+LONG = (0, 1, 4)  # those that are followed for thousands of steps
 BOTH = [(LazyAdam, ADAM | {"weight_decay": 0.03}), (LazyMomentum, MOMENTUM)]
 
 
