@@ -13,17 +13,19 @@ from fairtopk.kernels.compiled import summing
 
 Floats = NDArray[np.floating]
 
-PART = 1_024  # scores whose exponentials are added in their own precision
 LOG2_E, LN_2 = np.float32(math.log2(math.e)), np.float32(math.log(2))
 LEAST = np.float32(-126)  # exponent of the smallest power of two
 ONE, FRACTION = 127, 23  # float32: the bits of 2^n are (127 + n) << 23
 
 
 @summing
-def fill_exponentials(scores: Floats, high: float, out: Floats) -> float:
+def fill_exponentials(
+    scores: Floats, high: float, bits: NDArray[np.signedinteger], power: Floats, out: Floats
+) -> float:
     """Return the sum of the exponentials of scores less `high`, which fill `out`.
 
     `high` is the largest score, so that nothing overflows; scores far below it have next to 0.
+    `bits` is room, and `power` the same memory read as floats.
     """
     total = 0.0
     if scores.itemsize == 8:
@@ -31,25 +33,19 @@ def fill_exponentials(scores: Floats, high: float, out: Floats) -> float:
             out[place] = math.exp(scores[place] - high)
             total += out[place]
         return total
-    bits = np.empty(PART, np.int32)
-    power = bits.view(np.float32)
-    for start in range(0, len(scores), PART):
-        part, series = scores[start : start + PART], out[start : start + PART]
-        for place in range(len(part)):
-            log2 = max(np.float32(part[place] - high) * LOG2_E, LEAST)
-            whole = np.floor(log2 + np.float32(0.5))
-            bits[place] = (np.int32(whole) + ONE) << FRACTION
-            x = (log2 - whole) * LN_2
-            value = np.float32(1 / 720)
-            value = value * x + np.float32(1 / 120)
-            value = value * x + np.float32(1 / 24)
-            value = value * x + np.float32(1 / 6)
-            value = value * x + np.float32(1 / 2)
-            value = value * x + np.float32(1)
-            series[place] = value * x + np.float32(1)
-        subtotal = np.float32(0)
-        for place in range(len(part)):
-            series[place] *= power[place]
-            subtotal += series[place]
-        total += float(subtotal)
+    for place in range(len(scores)):
+        log2 = max(np.float32(scores[place] - high) * LOG2_E, LEAST)
+        whole = np.floor(log2 + np.float32(0.5))
+        bits[place] = (np.int32(whole) + ONE) << FRACTION
+        x = (log2 - whole) * LN_2
+        value = np.float32(1 / 720)
+        value = value * x + np.float32(1 / 120)
+        value = value * x + np.float32(1 / 24)
+        value = value * x + np.float32(1 / 6)
+        value = value * x + np.float32(1 / 2)
+        value = value * x + np.float32(1)
+        out[place] = value * x + np.float32(1)
+    for place in range(len(scores)):
+        out[place] *= power[place]
+        total += out[place]
     return total

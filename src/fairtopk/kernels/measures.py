@@ -1,10 +1,9 @@
 """What metrics of ranked lists are made of: sums over the top of each list.
 
-Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here, one after
-the other in a cache's worth of memory; of others only the first places arrive.
+Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here; of others
+only the first places arrive.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -12,13 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.exponentials import fill_exponentials
-from fairtopk.kernels.ranking import Work, rank_row, room_for
+from fairtopk.kernels.top import top_of
 
 Floats = NDArray[np.floating]
 Whole = NDArray[np.integer]
 Doubles = NDArray[np.float64]
-Cuts = NDArray[np.int64]
 
 
 class Places(NamedTuple):
@@ -53,14 +50,6 @@ class Lists(NamedTuple):
     group: Whole
 
 
-class Head(NamedTuple):
-    """Room for the first places of one list; see `Places`."""
-
-    exposure: Floats
-    group: Whole
-    relevance: Floats
-
-
 class Sums(NamedTuple):
     """Sums over the items in each top, of a group where there is a G, at K cuts.
 
@@ -83,12 +72,9 @@ class Sums(NamedTuple):
     ideal: Doubles
 
 
-@compiled
 def discounts(places: int) -> Doubles:
     """Return what each of the first places is worth, 1 / log2(1 + rank)."""
-    worth = np.empty(places)
-    for place in range(places):
-        worth[place] = 1 / math.log2(2.0 + place)
+    worth: Doubles = 1 / np.log2(2.0 + np.arange(places))
     return worth
 
 
@@ -96,17 +82,19 @@ def list_sums(
     lists: Lists, n_groups: int, ks: Sequence[int], worth: Callable[[int], Doubles] = discounts
 ) -> Sums:
     """Return the sums of lists by slot; `worth` says what the first places are worth."""
-    n_queries, n_slots = lists.scores.shape
-    n_places = min(ks[-1], n_slots)
-    sums = _no_sums(n_queries, n_groups, len(ks))
-    work = room_for(n_slots, lists.scores.dtype)
-    head = Head(
-        exposure=np.empty(n_places, lists.scores.dtype),
-        group=np.empty(n_places, lists.group.dtype),
-        relevance=np.empty(n_places, lists.relevance.dtype),
-    )
-    _add_lists(lists, np.array(ks), worth(n_places), work, head, sums)
-    return _summed_up(sums)
+    value = worth(min(ks[-1], lists.scores.shape[1]))
+    scores, relevance = lists.scores, lists.relevance
+    if not lists.mask.all():
+        scores = np.where(lists.mask, scores, scores.dtype.type(-np.inf))
+        relevance = np.where(lists.mask, relevance, relevance.dtype.type(0))
+    top = top_of(scores, len(value))
+    # Less the highest score, which loses no digits; a list without items has no sum but 0.
+    there = top.column[:, :1] >= 0
+    high = np.where(there, top.scores[:, :1], 0)
+    total = np.exp(np.where(there, top.log_sum[:, None] - high, 0))
+    share = np.exp(top.scores - high)
+    share /= total.astype(share.dtype)
+    return _sums(top.column, share, lists.group, relevance, n_groups, value, ks)
 
 
 def place_sums(
@@ -120,117 +108,105 @@ def place_sums(
         ideal: Ideal DCG of the whole list at each of `ks`, ``[Q, K]``.
         ks: Where to cut.
     """
-    n_queries, n_groups = size.shape
-    sums = _no_sums(n_queries, n_groups, len(ks))
-    places = Places(  # of one kind, so that they are compiled for once
-        places.exposure.astype(np.float64, copy=False),
-        places.group.astype(np.int32, copy=False),
-        places.relevance.astype(np.float64, copy=False),
-        places.length,
-    )
-    _add_heads(places, np.array(ks), discounts(places.group.shape[1]), sums)
-    return _summed_up(sums)._replace(size=size[:, :, None], ideal=ideal)
+    place = np.arange(places.group.shape[1], dtype=np.int32)
+    slot = np.where(place < places.length[:, None], place, np.int32(-1))
+    worth, n_groups = discounts(len(place)), size.shape[1]
+    sums = _sums(slot, places.exposure, places.group, places.relevance, n_groups, worth, ks)
+    return sums._replace(size=size[:, :, None], ideal=ideal)
 
 
-def _no_sums(queries: int, n_groups: int, cuts: int) -> Sums:
-    shape = (queries, n_groups, cuts)
-    return Sums(
+def _sums(
+    slot: NDArray[np.int32],
+    exposure: Floats,
+    group: Whole,
+    relevance: Floats,
+    n_groups: int,
+    worth: Doubles,
+    ks: Sequence[int],
+) -> Sums:
+    """Return the sums of lists whose items are ranked.
+
+    Args:
+        slot: Of the item in each of the first places, -1 past the last one, ``[Q, H]``.
+        exposure: By place, ``[Q, H]``.
+        group: By slot, ``[Q, L]``.
+        relevance: By slot, ``[Q, L]``.
+        n_groups: How many groups there are.
+        worth: Of each place, ``[H]``.
+        ks: Where to cut.
+    """
+    n_queries, n_cuts = len(slot), len(ks)
+    shape = (n_queries, n_groups, n_cuts)
+    sums = Sums(
         exposure=np.zeros(shape),
         discount=np.zeros(shape),
         members=np.zeros(shape),
-        everyone=np.zeros((queries, 1, cuts)),
-        size=np.zeros((queries, n_groups, 1), np.int64),
-        dcg=np.zeros((queries, cuts)),
-        ideal=np.zeros((queries, cuts)),
+        everyone=np.zeros((n_queries, 1, n_cuts)),
+        size=np.zeros((n_queries, n_groups, 1), np.int64),
+        dcg=np.zeros((n_queries, n_cuts)),
+        ideal=np.zeros((n_queries, n_cuts)),
     )
-
-
-def _summed_up(sums: Sums) -> Sums:
-    """Return sums over whole tops, given those from the end of one top to that of the next."""
-    for part in (sums.exposure, sums.discount, sums.members, sums.everyone):
+    # Each place is added to the first top that it is in, and so to all that follow. Arrays are
+    # of one kind each, so that the loop is compiled for once.
+    cut_of = np.searchsorted(ks, np.arange(min(len(worth), ks[-1])), side="right")
+    _add_lists(
+        slot,
+        exposure.astype(np.float64, copy=False),
+        group.astype(np.int16, copy=False),
+        relevance,
+        cut_of,
+        worth,
+        np.empty(len(cut_of)),
+        *sums,
+    )
+    for part in (*sums[:4], sums.dcg, sums.ideal):
         np.cumsum(part, axis=-1, out=part)
     return sums
 
 
 @compiled
 def _add_lists(
-    lists: Lists, ks: Cuts, worth: Doubles, work: Work, head: Head, sums: Sums
+    slots: NDArray[np.int32],
+    shares: Doubles,
+    groups: NDArray[np.int16],
+    grades: Floats,
+    cut_of: NDArray[np.int64],
+    worth: Doubles,
+    best: Doubles,
+    exposure: Doubles,
+    discount: Doubles,
+    members: Doubles,
+    everyone: Doubles,
+    size: NDArray[np.int64],
+    dcg: Doubles,
+    ideal: Doubles,
 ) -> None:
-    n_queries, n_slots = lists.scores.shape
-    for row in range(n_queries):
-        scores, mask, group = lists.scores[row], lists.mask[row], lists.group[row]
-        relevance = lists.relevance[row]
-        for slot in range(n_slots):
-            work.row[slot] = scores[slot] if mask[slot] else -np.inf
-        for slot in range(n_slots):
-            if group[slot] >= 0:
-                sums.size[row, group[slot], 0] += 1
-        n_best = _find_best(relevance, mask, head.relevance)
-        _add_gains(head.relevance, n_best, ks, worth, sums.ideal[row])
-        count = rank_row(work, n_slots, len(worth))
-        if count == 0:
-            continue
-        total = fill_exponentials(work.row, work.row[work.column[0, 0]], work.exponential)
-        for place in range(count):
-            slot = work.column[0, place]
-            head.exposure[place] = work.exponential[slot] / total
-            head.group[place] = group[slot]
-            head.relevance[place] = relevance[slot]
-        _add_groups(row, head.exposure, head.group, count, ks, worth, sums)
-        _add_gains(head.relevance, count, ks, worth, sums.dcg[row])
-
-
-@compiled
-def _add_heads(places: Places, ks: Cuts, worth: Doubles, sums: Sums) -> None:
-    for row in range(len(places.length)):
-        count = places.length[row]
-        _add_groups(row, places.exposure[row], places.group[row], count, ks, worth, sums)
-        _add_gains(places.relevance[row], count, ks, worth, sums.dcg[row])
-
-
-@compiled
-def _add_groups(
-    row: int, exposure: Floats, group: Whole, count: int, ks: Cuts, worth: Doubles, sums: Sums
-) -> None:
-    """Add what each of a list's first `count` places gives to the first top that it is in."""
-    place = 0
-    for cut in range(len(ks)):
-        while place < min(ks[cut], count):
-            sums.everyone[row, 0, cut] += exposure[place]
-            one = group[place]
+    """Add up what `Sums` has; `best` is room for the best grades of a list, ``[H]``."""
+    for row in range(len(slots)):
+        n_best = 0
+        for slot in range(groups.shape[1]):
+            one, grade = groups[row, slot], grades[row, slot]
             if one >= 0:
-                sums.exposure[row, one, cut] += exposure[place]
-                sums.discount[row, one, cut] += worth[place]
-                sums.members[row, one, cut] += 1
-            place += 1
-
-
-@compiled
-def _add_gains(relevance: Floats, count: int, ks: Cuts, worth: Doubles, found: Doubles) -> None:
-    """Add the discounted gains of the first `count` places to `found`, at each of `ks`."""
-    for place in range(count):
-        if relevance[place] > 0:
-            gain = (2.0 ** relevance[place] - 1) * worth[place]
-            for cut in range(len(ks)):
-                if place < ks[cut]:
-                    found[cut] += gain
-
-
-@compiled
-def _find_best(relevance: Floats, mask: NDArray[np.bool_], best: Floats) -> int:
-    """Return how many of the grades above 0 are in `best`: the largest, as many as fit."""
-    count = 0
-    for slot in range(len(relevance)):
-        value = relevance[slot]
-        if value <= 0 or not mask[slot]:
-            continue
-        if count < len(best):
-            count += 1
-        elif value <= best[count - 1]:
-            continue
-        place = count - 1
-        while place > 0 and value > best[place - 1]:
-            best[place] = best[place - 1]
-            place -= 1
-        best[place] = value
-    return count
+                size[row, one, 0] += 1
+            if grade > 0 and (n_best < len(best) or grade > best[n_best - 1]):
+                if n_best < len(best):
+                    n_best += 1
+                place = n_best - 1
+                while place > 0 and grade > best[place - 1]:
+                    best[place] = best[place - 1]
+                    place -= 1
+                best[place] = grade
+        for place in range(n_best):
+            ideal[row, cut_of[place]] += (2.0 ** best[place] - 1) * worth[place]
+        for place in range(len(cut_of)):
+            slot, cut = slots[row, place], cut_of[place]
+            if slot < 0:
+                break
+            one, grade = groups[row, slot], grades[row, slot]
+            everyone[row, 0, cut] += shares[row, place]
+            if one >= 0:
+                exposure[row, one, cut] += shares[row, place]
+                discount[row, one, cut] += worth[place]
+                members[row, one, cut] += 1
+            if grade > 0:
+                dcg[row, cut] += (2.0**grade - 1) * worth[place]

@@ -28,21 +28,27 @@ class Work(NamedTuple):
 
     Attributes:
         row: The scores, ``[n]``.
-        exponential: Their exponentials, ``[n]``.
         bits: The memory of the scores, read as whole numbers.
         signed: Keys, as they are written, ``[n]``.
         keys: The memory of `signed`, as keys are compared.
+        power: The memory of `signed`, as floats.
+        exponential: Exponentials of the scores, ``[n]``.
+        best: The best key of each run of columns, ``[n]``.
         chosen: Keys of some columns, and room to sort them, ``[2, n]``.
         column: Those columns, and room to sort them, ``[2, n]``.
+        starts: Where the keys with each value of a byte go, ``[256]``.
     """
 
     row: Floats
-    exponential: Floats
     bits: Signed
     signed: Signed
     keys: Unsigned
+    power: Floats
+    exponential: Floats
+    best: Unsigned
     chosen: Unsigned
     column: NDArray[np.int32]
+    starts: NDArray[np.int64]
 
 
 def room_for(n: int, dtype: np.dtype[np.floating]) -> Work:
@@ -51,25 +57,54 @@ def room_for(n: int, dtype: np.dtype[np.floating]) -> Work:
     row, keys = np.empty(n, dtype), np.empty(n, signed)
     return Work(
         row=row,
-        exponential=np.empty(n, dtype),
         bits=row.view(signed),
         signed=keys,
         keys=keys.view(unsigned),
+        power=keys.view(dtype),
+        exponential=np.empty(n, dtype),
+        best=np.empty(n, unsigned),
         chosen=np.empty((2, n), unsigned),
         column=np.empty((2, n), np.int32),
+        starts=np.empty(VALUES, np.int64),
     )
 
 
-@compiled
+@inlined
 def rank_row(work: Work, n: int, k: int) -> int:
     """Return how many of the best `k` of the first `n` scores of ``work.row`` there are.
 
     Their columns are the first of ``work.column[0]``, from the best on.
+
+    Columns are taken in runs, many more than k. The k-th best of the runs' best is a bar that k
+    columns pass, and where its best does not, a run is passed over. Short rows are one run.
     """
     _fill_keys(work.bits, work.signed, n)
-    count = _choose(work, n, k)
-    _sort(work, count)
-    return min(count, k)
+    keys, best, chosen, columns = work.keys, work.best, work.chosen, work.column
+    bar = ~keys.dtype.type(0)
+    run = n // (RUNS * k)
+    if run < 2:
+        run = n
+    n_runs = (n + run - 1) // run
+    for one in range(n_runs):
+        part = keys[one * run : min((one + 1) * run, n)]
+        least = bar
+        for column in range(len(part)):
+            least = min(least, part[column])
+        best[one] = least
+        chosen[0, one] = least
+    if run < n:
+        sort_chosen(chosen, columns, work.starts, n_runs)
+        bar = chosen[0, k - 1]
+    count = np.int64(0)  # numba would compile the sort for a plain 0 by itself
+    for one in range(n_runs):
+        if best[one] <= bar:
+            for column in range(one * run, min((one + 1) * run, n)):
+                if keys[column] <= bar and work.row[column] > -np.inf:
+                    chosen[0, count] = keys[column]
+                    columns[0, count] = column
+                    count += 1
+    sort_chosen(chosen, columns, work.starts, count)
+    return min(int(count), k)
 
 
 @inlined
@@ -84,82 +119,31 @@ def _fill_keys(bits: Signed, signed: Signed, n: int) -> None:
         signed[column] = turned if one >= 0 else (most if one == minus_zero else one)
 
 
-@inlined
-def _choose(work: Work, n: int, k: int) -> int:
-    """Return how many of `n` columns may be among the best `k`, put down with their keys.
-
-    Columns are taken in runs, many more than k. The k-th best of the runs' best is a bar that k
-    columns pass, and where its best does not, a run is passed over. Short rows are one run.
-    """
-    keys, chosen, columns = work.keys[:n], work.chosen[0], work.column[0]
-    run = n // (RUNS * k)
-    if run < 2:
-        run = n
-    best = np.empty(-(-n // run), keys.dtype)
-    for place in range(len(best)):
-        part = keys[place * run : (place + 1) * run]
-        least = part[0]
-        for column in range(len(part)):
-            least = min(least, part[column])
-        best[place] = least
-    bar = _smallest(best, k) if run < n else ~keys.dtype.type(0)
-    count = 0
-    for place in range(len(best)):
-        if best[place] > bar:
-            continue
-        for column in range(place * run, min((place + 1) * run, n)):
-            if keys[column] <= bar and work.row[column] > -np.inf:
-                chosen[count] = keys[column]
-                columns[count] = column
-                count += 1
-    return count
-
-
-@inlined
-def _smallest(keys: Unsigned, k: int) -> np.unsignedinteger:
-    """Return the `k`-th smallest key, counted from 1, found byte by byte from the first."""
-    found, counts = np.uint64(0), np.empty(VALUES, np.int64)
-    for byte in range(keys.itemsize - 1, -1, -1):
-        shift = np.uint64(BYTE * byte)
-        for value in range(VALUES):
-            counts[value] = 0
-        for key in keys:
-            if np.uint64(key) >> shift >> np.uint64(BYTE) == found >> shift >> np.uint64(BYTE):
-                counts[_byte_at(key, shift)] += 1
-        value = 0
-        while counts[value] < k:
-            k -= counts[value]
-            value += 1
-        found |= np.uint64(value) << shift
-    return keys.dtype.type(found)
-
-
-@inlined
-def _sort(work: Work, count: int) -> None:
+@compiled
+def sort_chosen(
+    chosen: Unsigned,
+    column: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    count: int | np.int64,
+) -> None:
     """Sort the first `count` chosen columns by their keys; those of equal keys stay in order.
 
     Radix sort. The number of bytes in a key is even, so the result is where the columns were.
     """
-    starts = np.empty(VALUES, np.int64)
-    for byte in range(work.keys.itemsize):
-        shift = np.uint64(BYTE * byte)
-        keys, columns = work.chosen[byte % 2, :count], work.column[byte % 2]
-        next_keys, next_columns = work.chosen[1 - byte % 2], work.column[1 - byte % 2]
+    low = np.uint64(VALUES - 1)
+    for byte in range(chosen.itemsize):
+        shift, here, there = np.uint64(BYTE * byte), byte % 2, 1 - byte % 2
         for value in range(VALUES):
             starts[value] = 0
-        for key in keys:
-            starts[_byte_at(key, shift)] += 1
+        for place in range(count):
+            starts[(np.uint64(chosen[here, place]) >> shift) & low] += 1
         total = 0
         for value in range(VALUES):
-            starts[value], total = total, total + starts[value]
+            total += starts[value]
+            starts[value] = total - starts[value]
         for place in range(count):
-            byte_value = _byte_at(keys[place], shift)
-            target = np.uint64(starts[byte_value])  # unsigned, as no place counts from the end
-            starts[byte_value] += 1
-            next_keys[target] = keys[place]
-            next_columns[target] = columns[place]
-
-
-@inlined
-def _byte_at(key: np.unsignedinteger, shift: np.uint64) -> np.uint64:
-    return (np.uint64(key) >> shift) & np.uint64(VALUES - 1)
+            value_of = (np.uint64(chosen[here, place]) >> shift) & low
+            target = np.uint64(starts[value_of])  # unsigned: no place counts from the end
+            starts[value_of] += 1
+            chosen[there, target] = chosen[here, place]
+            column[there, target] = column[here, place]

@@ -98,7 +98,7 @@ def _fill(scores: Floats, left_out: UserItems, work: Work, log_sums: bool, top: 
             top.scores[row, place] = scores[row, column]
         if count > 0 and log_sums:
             high = top.scores[row, 0]
-            total = fill_exponentials(work.row, high, work.exponential)
+            total = fill_exponentials(work.row, high, work.signed, work.power, work.exponential)
             top.log_sum[row] = high + math.log(total)
             top.spread[row] = _spread(work.row)
 

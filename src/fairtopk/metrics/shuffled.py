@@ -85,7 +85,8 @@ def tops_of_labelled(lists: Labelled, ks: Sequence[int]) -> Tops:
     """Return the tops of lists, padding and all: it has neither exposure nor a group."""
     n_lists, n_places = lists.exposure.shape
     exposure, group = lists.exposure.numpy(), lists.group[:, :n_places].contiguous().numpy()
-    places = Places(exposure, group, np.zeros_like(exposure), np.full(n_lists, n_places))
+    nothing = np.zeros(exposure.shape, np.float32)
+    places = Places(exposure, group, nothing, np.full(n_lists, n_places))
     return tops_of_places(places, lists.size.numpy(), np.zeros((n_lists, len(ks))), ks)
 
 
