@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled, inlined
+from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.measures import Doubles, Floats, Whole, discounts
 from fairtopk.kernels.random import advance, below, stream
+
+Slots = NDArray[np.int64]
 
 
 class Ranked(NamedTuple):
@@ -51,137 +53,115 @@ class GroupSums(NamedTuple):
     members: Doubles
 
 
-class Room(NamedTuple):
-    """Room to shuffle one list of up to L places, n of them in a top.
-
-    Attributes:
-        known: Places with a known label, ``[L]``.
-        dealt: Labels that are drawn for, ``[L]``.
-        size: Items of each group, ``[G]``.
-        gives: Exposure, worth and number of each place; of the last, which stands for all in no
-            top, only the number, ``[n + 1, 3]``.
-        whole: Sums of what places give from the end of one top to that of the next, and beyond
-            the last, ``[K + 1, 3]``.
-        found: The same of each group, ``[G, K + 1, 3]``.
-    """
-
-    known: NDArray[np.int64]
-    dealt: NDArray[np.int64]
-    size: NDArray[np.int64]
-    gives: Doubles
-    whole: Doubles
-    found: Doubles
-
-
 def shuffled_sums(
     lists: Ranked, n_groups: int, ks: Sequence[int], *, rounds: int, key: Key
 ) -> GroupSums:
     """Return the sums of each list after each of `rounds` shuffles of its labels."""
     (n_lists, n_places), n_cuts = lists.exposure.shape, len(ks)
     n_slots = lists.group.shape[1]
-    sums = GroupSums(*(np.empty((n_lists, rounds, n_groups, n_cuts)) for _ in range(3)))
-    cut_of = np.append(np.searchsorted(ks, np.arange(n_places), side="right"), n_cuts)
+    # What each place gives: exposure, worth and number. One more stands for all that are in no
+    # top, and gives nothing.
     gives = np.zeros((n_places + 1, 3))
-    gives[:-1, 1], gives[:, 2] = discounts(n_places), 1.0
-    room = Room(
-        known=np.empty(n_slots, np.int64),
-        dealt=np.empty(n_slots, np.int64),
-        size=np.empty(n_groups, np.int64),
-        gives=gives,
-        whole=np.empty((n_cuts + 1, 3)),
-        found=np.empty((n_groups, n_cuts + 1, 3)),
+    gives[:-1, 1], gives[:-1, 2] = discounts(n_places), 1
+    sums = np.empty((3, n_lists, rounds, n_groups * n_cuts))
+    _fill_shuffles(
+        lists.exposure.astype(np.float64, copy=False),
+        lists.group,
+        gives,
+        np.searchsorted(ks[:-1], np.arange(n_places + 1), side="right"),
+        *key,
+        np.empty((2, n_slots), np.int64),
+        np.empty(n_groups, np.int64),
+        np.empty((3, n_cuts)),
+        np.empty((3, n_groups * n_cuts)),
+        sums,
     )
-    _fill_shuffles(lists, cut_of, key, room, sums)
-    return sums
+    return GroupSums(*(part.reshape(n_lists, rounds, n_groups, n_cuts) for part in sums))
 
 
 @compiled
 def _fill_shuffles(
-    lists: Ranked, cut_of: NDArray[np.int64], key: Key, room: Room, sums: GroupSums
+    exposure: Doubles,
+    group: Whole,
+    gives: Doubles,
+    cut_of: Slots,
+    seed: int,
+    first_list: int,
+    first_round: int,
+    room: Slots,
+    size: Slots,
+    whole: Doubles,
+    found: Doubles,
+    sums: Doubles,
 ) -> None:
-    """Fill in the sums of all shuffles; `cut_of` is the first top that each place is in."""
-    n_lists, rounds, n_groups, n_cuts = sums.members.shape
-    n_places, known = lists.exposure.shape[1], room.known
-    gives, found = room.gives, room.found
-    for row in range(n_lists):
+    """Fill in the sums of all shuffles.
+
+    Args:
+        exposure: See `Ranked`.
+        group: See `Ranked`.
+        gives: What each place gives; exposures are filled in, ``[H + 1, 3]``.
+        cut_of: The first top that each place is in, ``[H + 1]``.
+        seed: See `Key`, as the next two.
+        first_list: See `Key`.
+        first_round: See `Key`.
+        room: For places with a known label, and labels that are drawn for, ``[2, L]``.
+        size: Room for the number of items with each label, ``[G]``.
+        whole: Room for what all known places of a list give to each top, ``[3, K]``.
+        found: Room for what those of each label give, ``[3, G * K]``.
+        sums: Filled, ``[3, Q, R, G * K]``.
+    """
+    places, labels = room[0], room[1]
+    n_places, n_cuts, n_cells = exposure.shape[1], whole.shape[1], found.shape[1]
+    for row in range(len(group)):
         for place in range(n_places):
-            gives[place, 0] = lists.exposure[row, place]
-        n_known, largest, n_dealt = _find_labels(lists.group[row], cut_of, room)
-        state = stream(key.seed, key.first_list + row, key.first_round)
-        for one in range(rounds):
-            _clear(found)
+            gives[place, 0] = exposure[row, place]
+        for label in range(len(size)):
+            size[label] = 0
+        n_known, n_drawn, largest = 0, 0, 0
+        for slot in range(group.shape[1]):
+            label = group[row, slot]
+            if label >= 0:
+                size[label] += 1
+                places[n_known] = min(slot, n_places)
+                n_known += 1
+        for label in range(len(size)):
+            if size[label] > size[largest]:
+                largest = label
+        for slot in range(group.shape[1]):
+            label = group[row, slot]
+            if label >= 0 and label != largest:
+                labels[n_drawn] = label * n_cuts
+                n_drawn += 1
+        for part in range(3):
+            for cut in range(n_cuts):
+                whole[part, cut] = 0.0
+            for known in range(n_known):
+                whole[part, cut_of[places[known]]] += gives[places[known], part]
+        state = stream(seed, first_list + row, first_round)
+        for one in range(sums.shape[2]):
+            for part in range(3):
+                for cell in range(n_cells):
+                    found[part, cell] = 0.0
             # What the last shuffle left is as good a start as any.
-            for drawn in range(n_dealt):
+            for drawn in range(n_drawn):
                 state = advance(state)
                 other = drawn + below(state, n_known - drawn)
-                place, known[other] = known[other], known[drawn]
-                known[drawn] = place
-                _add(gives, min(place, n_places), cut_of, found[room.dealt[drawn]])
-            _finish(room.whole, largest, found)
-            for of_group in range(n_groups):
+                place = places[other]
+                places[other] = places[drawn]
+                places[drawn] = place
+                cell = labels[drawn] + cut_of[place]
+                found[0, cell] += gives[place, 0]
+                found[1, cell] += gives[place, 1]
+                found[2, cell] += gives[place, 2]
+            # The largest group has what is left of the whole; a top holds the shorter ones.
+            for part in range(3):
                 for cut in range(n_cuts):
-                    sums.exposure[row, one, of_group, cut] = found[of_group, cut, 0]
-                    sums.discount[row, one, of_group, cut] = found[of_group, cut, 1]
-                    sums.members[row, one, of_group, cut] = found[of_group, cut, 2]
-
-
-@compiled
-def _find_labels(group: Whole, cut_of: NDArray[np.int64], room: Room) -> tuple[int, int, int]:
-    """Return how many labels are known, the largest group, how many labels it leaves.
-
-    The places of the known labels, those that are left, and what all places give are filled in.
-    """
-    for one in range(len(room.size)):
-        room.size[one] = 0
-    for cut in range(len(room.whole)):
-        for one in range(room.whole.shape[1]):
-            room.whole[cut, one] = 0.0
-    n_known, largest, n_dealt = 0, 0, 0
-    for slot in range(len(group)):
-        if group[slot] >= 0:
-            room.known[n_known] = slot
-            n_known += 1
-            room.size[group[slot]] += 1
-            _add(room.gives, min(slot, len(cut_of) - 1), cut_of, room.whole)
-    for one in range(len(room.size)):
-        if room.size[one] > room.size[largest]:
-            largest = one
-    for slot in range(len(group)):
-        if group[slot] >= 0 and group[slot] != largest:
-            room.dealt[n_dealt] = group[slot]
-            n_dealt += 1
-    return n_known, largest, n_dealt
-
-
-@inlined
-def _clear(found: Doubles) -> None:
-    """Fill with 0, in loops: an assignment to the whole takes long to compile."""
-    for one in range(found.shape[0]):
-        for cut in range(found.shape[1]):
-            for part in range(found.shape[2]):
-                found[one, cut, part] = 0.0
-
-
-@compiled
-def _add(gives: Doubles, place: int, cut_of: NDArray[np.int64], found: Doubles) -> None:
-    """Add what a place gives to the first top that it is in."""
-    cut = cut_of[place]
-    found[cut, 0] += gives[place, 0]
-    found[cut, 1] += gives[place, 1]
-    found[cut, 2] += gives[place, 2]
-
-
-@compiled
-def _finish(whole: Doubles, largest: int, found: Doubles) -> None:
-    """Give the largest group what is left of the whole, and let each top hold the shorter."""
-    n_groups, n_cuts, n_sums = found.shape
-    for cut in range(n_cuts):
-        for one in range(n_sums):
-            left = whole[cut, one]
-            for of_group in range(n_groups):
-                left -= found[of_group, cut, one]
-            found[largest, cut, one] = left
-    for of_group in range(n_groups):
-        for cut in range(1, n_cuts):
-            for one in range(n_sums):
-                found[of_group, cut, one] += found[of_group, cut - 1, one]
+                    left = whole[part, cut]
+                    for cell in range(cut, n_cells, n_cuts):
+                        left -= found[part, cell]
+                    found[part, largest * n_cuts + cut] = left
+                for first in range(0, n_cells, n_cuts):
+                    total = 0.0
+                    for cell in range(first, first + n_cuts):
+                        total += found[part, cell]
+                        sums[part, row, one, cell] = total

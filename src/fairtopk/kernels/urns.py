@@ -35,42 +35,46 @@ def drawn_sums(
     sums = GroupSums(np.zeros(shape), np.zeros(shape), np.zeros(shape))
     cut_of = np.searchsorted(ks, np.arange(n_places), side="right")
     left = np.empty(n_groups, np.int64)
-    _fill(heads, size, cut_of, discounts(n_places), key, left, sums)
+    exposure = heads.exposure.astype(np.float64, copy=False)
+    known = np.ascontiguousarray(heads.group[:, :n_places] >= 0)
+    _add_draws(exposure, discounts(n_places), cut_of, known, size, left, *key, *sums)
     for part in sums:
         np.cumsum(part, axis=-1, out=part)
     return sums
 
 
 @compiled
-def _fill(
-    heads: Ranked,
-    size: NDArray[np.int64],
-    cut_of: NDArray[np.int64],
+def _add_draws(
+    exposure: Doubles,
     worth: Doubles,
-    key: Key,
+    cut_of: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    size: NDArray[np.int64],
     left: NDArray[np.int64],
-    sums: GroupSums,
+    seed: int,
+    first_list: int,
+    first_round: int,
+    exposures: Doubles,
+    discount: Doubles,
+    members: Doubles,
 ) -> None:
-    """Add what each place gives to the first top that it is in, `cut_of`."""
-    n_lists, rounds, n_groups, _ = sums.members.shape
-    for row in range(n_lists):
-        state = stream(key.seed, key.first_list + row, key.first_round)
-        for one in range(rounds):
+    """Add what each place gives to the first top that it is in, `cut_of`; `left` is room."""
+    for row in range(len(size)):
+        state = stream(seed, first_list + row, first_round)
+        for one in range(members.shape[1]):
             n_left = np.int64(0)  # numba would compile `below` for a plain 0 by itself
-            for label in range(n_groups):
+            for label in range(len(left)):
                 left[label] = size[row, label]
                 n_left += left[label]
             for place in range(len(worth)):
-                if heads.group[row, place] < 0:
-                    continue
-                state = advance(state)
-                drawn, label = below(state, n_left), 0
-                while drawn >= left[label]:
-                    drawn -= left[label]
-                    label += 1
-                left[label] -= 1
-                n_left -= 1
-                cut = cut_of[place]
-                sums.exposure[row, one, label, cut] += heads.exposure[row, place]
-                sums.discount[row, one, label, cut] += worth[place]
-                sums.members[row, one, label, cut] += 1
+                if known[row, place]:
+                    state = advance(state)
+                    drawn, label, cut = below(state, n_left), 0, cut_of[place]
+                    while drawn >= left[label]:
+                        drawn -= left[label]
+                        label += 1
+                    left[label] -= 1
+                    n_left -= 1
+                    exposures[row, one, label, cut] += exposure[row, place]
+                    discount[row, one, label, cut] += worth[place]
+                    members[row, one, label, cut] += 1
