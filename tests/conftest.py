@@ -2,6 +2,7 @@
 
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from itertools import groupby
@@ -11,6 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 import torch
+from commands import Ended, Run
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 from numba.core.caching import FunctionCache
@@ -18,6 +20,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 import fairtopk as ft
+from fairtopk.experiments.cli import main
 
 # What is printed does not hang on the terminal that the tests are started from.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
@@ -117,6 +120,20 @@ def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Dispatcher, "compile", compile_alone)
         yield
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """A function that runs the command line with some words, in this process."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*words: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Ended(ended.value.code, *capsys.readouterr())
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -3,26 +3,14 @@
 import io
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from commands import Ended, Run
 from rich.console import Console
 
 from fairtopk.experiments import audit_commands
-from fairtopk.experiments.cli import main
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -41,21 +29,14 @@ def ranked(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ranked: Path
-) -> Run:
-    """A function that audits the ranked people with some more words, in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run: Run, ranked: Path) -> Run:
+    """A function that audits the ranked people with some more words."""
     words = ["--query", "job", "--item", "person", "--groups", "sex", "--k", "3,5"]
 
-    def run(*more: str | Path, file: Path = ranked) -> Ended:
-        command = ["fairtopk", "audit", str(file), *words, *map(str, more)]
-        monkeypatch.setattr(sys, "argv", command)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code, *capsys.readouterr())
+    def audit(*more: str | Path, file: Path = ranked) -> Ended:
+        return run("audit", file, *words, *more)
 
-    return run
+    return audit
 
 
 def test_names_in_a_table_and_a_path_are_no_markup(run: Run, tmp_path: Path) -> None:

@@ -6,18 +6,17 @@ import sys
 import threading
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from commands import Run
 
 import fairtopk
 from fairtopk.data.known import KNOWN
-from fairtopk.experiments.cli import main
 from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.run import train_run
 
@@ -25,29 +24,9 @@ CSV = "userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n2,2,3,3\n"
 FILMS = "movieId,title,genres\n1,A (1980),Horror\n2,B (1999),War\n"
 
 
-class Ended(NamedTuple):
-    code: int | str | None
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
-
-
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Run:
-    """A function that runs the command line with some words, in this process."""
+def run(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
     monkeypatch.setenv("FAIRTOPK_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str | Path) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code, *capsys.readouterr())
-
     return run
 
 

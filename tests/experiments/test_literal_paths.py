@@ -4,45 +4,19 @@ Each file lies beside one that the name would match as a pattern, and that holds
 """
 
 import json
-import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 import pytest
+from commands import Run
 
 import fairtopk as ft
 from fairtopk.data.prepare import prepare
-from fairtopk.experiments.cli import main
 
 NAMES = ["ranked[1]", "a*b", "what?"]  # patterns that match the names below
 DECOYS = {"ranked[1]": "ranked1", "a*b": "aXb", "what?": "what7"}
 COLUMNS = ["--query", "q", "--item", "i", "--score", "s", "--groups", "sex", "--k", "2"]
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command line with some words, in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str | Path) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 def ranked(n_lists: int, first: int = 0) -> pl.DataFrame:

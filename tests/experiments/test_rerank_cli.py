@@ -1,29 +1,17 @@
 """`fairtopk rerank` on a table, as a user meets it: its output, its file and its exit code."""
 
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
+from commands import Ended, Run
 
 import fairtopk as ft
-from fairtopk.experiments.cli import main
 from fairtopk.rerankers import RERANKERS
 
 JOBS, PEOPLE, K = 30, 12, 5
 WORDS = ["--query", "job", "--item", "person", "--groups", "sex", "--k", str(K)]
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
 
 
 @pytest.fixture
@@ -49,21 +37,13 @@ def ranked(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ranked: Path
-) -> Run:
-    """A function that re-ranks the people with some more words, in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
+def run(run: Run, ranked: Path) -> Run:
+    """A function that re-ranks the people with some more words."""
 
-    def run(*more: str | Path, file: Path = ranked, words: list[str] = WORDS) -> Ended:
-        monkeypatch.setattr(
-            sys, "argv", ["fairtopk", "rerank", *map(str, (file, *words, *more))]
-        )
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code, *capsys.readouterr())
+    def rerank(*more: str | Path, file: Path = ranked, words: list[str] = WORDS) -> Ended:
+        return run("rerank", file, *words, *more)
 
-    return run
+    return rerank
 
 
 def representation(frame: pl.DataFrame, sex: str) -> float:

@@ -2,18 +2,18 @@
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from commands import Run
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
-from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.rerank_requests import Asked
@@ -59,18 +59,8 @@ def blind(runs: Path) -> OpenRun:
 
 
 @pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[Any, str, str]]:
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str | Path) -> tuple[Any, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairtopk", "rerank", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
+def run(run: Run) -> Run:
+    return partial(run, "rerank")
 
 
 @pytest.mark.parametrize("method", RERANKERS)

@@ -3,15 +3,13 @@
 import json
 import re
 import shutil
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 import pytest
+from commands import Run
 from torch import nn
 
 from fairtopk import exporting
@@ -19,7 +17,6 @@ from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.experiments import exported as exported_files
 from fairtopk.experiments import recommended
-from fairtopk.experiments.cli import main
 from fairtopk.experiments.config_file import check_config
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.model_card import Card, model_card
@@ -33,29 +30,6 @@ needs_onnx = pytest.mark.skipif(
     any(exporting.find_spec(name) is None for name in exporting.NEEDED),
     reason="onnx, onnxruntime and onnxscript are not installed",
 )
-
-
-class Ended(NamedTuple):
-    code: int | str | None
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """A function that runs the command line with some words, in this process."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*words: str | Path) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return Ended(ended.value.code, *capsys.readouterr())
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,6 @@
 """Reports on runs that were really trained, and the command."""
 
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ import torch
 from fairtopk.batches import candidate_batch
 from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
-from fairtopk.experiments.cli import main
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config
@@ -96,19 +93,6 @@ def test_rankings_need_the_models(trained: Path, tmp_path: Path) -> None:
     view = views_of(collect(trained).results)[0]
     said = rankings_of(tmp_path, view, loader())
     assert said == "the data or the models could not be loaded again"
-
-
-@pytest.fixture
-def run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    def run(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairtopk", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return run
 
 
 def test_the_command_writes_a_page_with_rankings(run, trained: Path, tmp_path: Path) -> None:
