@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -98,6 +99,14 @@ def _home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("no_proxy", "*")
         patch.setenv("FAIRTOPK_HOME", str(tmp_path_factory.mktemp("home")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts() -> Iterator[None]:
+    """Ctrl-C is heard where the tests' own shell ignores it, as for jobs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,8 @@ Each carries a checksum of all that is in it, so a damaged or edited file is ref
 """
 
 import json
+import os
+import shutil
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -100,10 +102,22 @@ def save_pair(folder: Path, model: Saved, state: Saved) -> None:
     """Write a checkpoint; both descriptions carry the same ``step``."""
     for name, saved in ((MODEL, model), (STATE, state)):
         save_tensors(folder / f"{NEW}{name}", *saved)
-    for prefix, moved in (("", BEFORE), (NEW, "")):
-        for name in (MODEL, STATE):
-            if (folder / f"{prefix}{name}").exists():
-                (folder / f"{prefix}{name}").replace(folder / f"{moved}{name}")
+    # The last one stays under its own name until the new one takes its place: a model can be
+    # read at any time.
+    for name in (MODEL, STATE):
+        if (folder / name).exists():
+            _link(folder / name, folder / f"{BEFORE}{name}")
+    for name in (MODEL, STATE):
+        (folder / f"{NEW}{name}").replace(folder / name)
+
+
+def _link(path: Path, other: Path) -> None:
+    """Give a file a second name, or a copy where the file system has no links."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
 
 
 def load_pair(folder: Path) -> tuple[Saved, Saved] | None:

@@ -161,14 +161,11 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(
         packed.writestr("ratings.dat", vast)
         packed.writestr("movies.dat", b"1::A::War\n")
     written(tmp_path / "a.csv.gz", gzip.compress(vast))
-    constant = {name: pl.repeat(1, 2**16, eager=True) for name in "qisg"}
-    pl.DataFrame(constant).write_parquet(tmp_path / "a.parquet")
     sentence = "unpacks to more than 200 times its size"
     with pytest.raises(ft.InputError, match=f"ratings.dat of a.zip {sentence}"):
         ft.load("movielens-1m", tmp_path / "a.zip")
-    for name in ("a.csv.gz", "a.parquet"):
-        with pytest.raises(ft.InputError, match=f"{name} {sentence}"):
-            READERS["audit"](tmp_path / name)
+    with pytest.raises(ft.InputError, match=f"a.csv.gz {sentence}"):
+        READERS["audit"](tmp_path / "a.csv.gz")
 
 
 def test_more_files_than_the_bound_are_refused(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.data.home import acknowledge, acknowledged, data_home
+from fairtopk.data.home import acknowledge, acknowledged, data_home, warmups_home
+from fairtopk.errors import InputError
 
 
 def test_an_agreed_licence_is_remembered_per_data_set(tmp_path: Path) -> None:
@@ -56,3 +57,17 @@ def test_the_data_folder_is_else_the_platforms(
     for name, folder in variables.items():
         monkeypatch.setenv(name, str(tmp_path / folder))
     assert data_home() == tmp_path / usual
+
+
+def test_a_user_without_a_home_is_told_what_to_set_and_shares_no_warm_ups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nowhere(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("FAIRTOPK_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    with pytest.raises(InputError, match="no home folder; set FAIRTOPK_HOME"):
+        data_home()
+    assert warmups_home() is None

@@ -13,7 +13,7 @@ from filelock import FileLock
 
 import fairtopk as ft
 from fairtopk import checkpoints
-from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.checkpoints import MODEL, Saved, load_tensors, save_pair, save_tensors
 from fairtopk.errors import Exit, Stopped
 from fairtopk.experiments import keys, run
 from fairtopk.experiments.collecting import collect
@@ -207,6 +207,46 @@ def test_a_signal_to_end_finishes_the_step_and_saves(
     assert stopped.value.exit_code == code
     train_run(config(), tmp_path / "run", lists=lists, resume=True)
     assert alike(tmp_path / "run", runs / "kso-red")
+
+
+@pytest.mark.usefixtures("_heard")
+def test_a_signal_during_the_last_save_is_not_lost(
+    lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = run.save_pair
+    saves = 0
+
+    def save_and_stop(*given: Any) -> None:
+        nonlocal saves
+        saves += 1
+        if saves == 3:  # of a warm-up and two epochs
+            signal.raise_signal(signal.SIGTERM)
+        save(*given)
+
+    monkeypatch.setattr(run, "save_pair", save_and_stop)
+    with pytest.raises(Stopped):
+        train_run(config(), tmp_path / "run", lists=lists)
+    assert not (tmp_path / "run" / "metrics.json").exists()
+
+
+def test_a_model_is_there_at_every_moment_of_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pair(step: int) -> tuple[Saved, Saved]:
+        one = Saved({"x": torch.full((2,), float(step))}, {"step": step})
+        return one, one
+
+    save_pair(tmp_path, *pair(0))
+    moves: list[float] = []
+    replace = Path.replace
+
+    def watched(path: Path, target: Path) -> Path:
+        moves.append(float(load_tensors(tmp_path / MODEL).tensors["x"][0]))
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    save_pair(tmp_path, *pair(1))
+    assert moves == [0.0, 1.0]
 
 
 def test_one_process_at_a_time_works_in_a_run_folder(lists: Lists, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import torch
 
 from fairtopk.experiments import workers as module
 from fairtopk.experiments.console import whole_numbers
+from fairtopk.experiments.stopping import stop
 from fairtopk.experiments.workers import DIED, SPAWN, Finished, Workers
 
 
@@ -28,6 +29,7 @@ def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
         "stumbles": (math.sqrt, -1.0),
         "works": (math.sqrt, 4.0),
         "threads": (torch.get_num_threads,),
+        "is asked to end": (stop, signal.SIGTERM),
     }
     with Workers(2, threads=1) as workers:
         for name, (work, *given) in pieces.items():
@@ -44,6 +46,9 @@ def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
     assert found["dies"].failure == DIED
     assert found["refuses"].failure == "--k takes whole numbers such as 10,50, got 'x'"
     assert found["stumbles"].failure == "internal error (ValueError: math domain error)"
+    assert found["is asked to end"].failure == (
+        "stopped by SIGTERM; what is done is saved; go on with --resume"
+    )
     assert found["works"] == Finished("works", 2.0)
     assert found["threads"].value == 1
 

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,7 +101,9 @@ def read_source(
 def matching(pattern: str) -> list[Path]:
     """Return the files that a pattern such as ``parts/*.parquet`` matches, sorted by name."""
     found = [
-        path for path in map(Path, glob.glob(pattern, recursive=True)) if not path.is_dir()
+        path
+        for path in map(Path, islice(glob.iglob(pattern, recursive=True), MOST_FILES + 1))
+        if not path.is_dir()
     ]
     if not found:
         raise InputError(f"no file matches the pattern {pattern!r}")

@@ -5,6 +5,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def replacing(path: Path) -> Iterator[Path]:
 def together(path: Path) -> Iterator[Path]:
     """Yield a temporary folder whose files move beside `path` if all went well, `path` last.
 
-    On an error or Ctrl-C the folder is removed, and what was there is still there.
+    On an error or Ctrl-C the folder is removed, and what was there is still there. Once the
+    first file is moved, a signal waits for the last.
     """
     with _temporary(path) as folder:
         folder.mkdir()
@@ -61,8 +63,14 @@ def together(path: Path) -> Iterator[Path]:
             yield folder
         except InputError as error:  # of a file in it, which will have another name
             raise InputError(str(error).replace(str(folder), str(path.parent))) from error
-        for file in sorted(folder.iterdir(), key=lambda file: file.name == path.name):
-            os.replace(file, path.with_name(file.name))
+
+        def move() -> None:
+            for file in sorted(folder.iterdir(), key=lambda file: file.name == path.name):
+                os.replace(file, path.with_name(file.name))
+
+        # Signals interrupt the main thread alone, and leaving the context waits.
+        with ThreadPoolExecutor(1) as another:
+            another.submit(move).result()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fairtopk.data.files import write_text
 from fairtopk.data.paths import read_small
+from fairtopk.errors import InputError
 
 LICENCES = "licences.json"
 
@@ -17,7 +18,20 @@ def data_home() -> Path:
         return Path(chosen).expanduser()
     usual = {"darwin": "~/Library/Application Support", "win32": "~/AppData/Local"}
     folder = usual.get(sys.platform) or os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(folder).expanduser() / "fairtopk"
+    try:
+        return Path(folder).expanduser() / "fairtopk"
+    except RuntimeError as error:  # a user without an entry, as in some containers
+        raise InputError(
+            "the user has no home folder; set FAIRTOPK_HOME to a folder for data"
+        ) from error
+
+
+def warmups_home() -> Path | None:
+    """Return the folder where runs share their warm-ups; None for a user without a home."""
+    try:
+        return data_home() / "warmups"
+    except InputError:
+        return None
 
 
 def acknowledged(name: str, folder: Path) -> bool:

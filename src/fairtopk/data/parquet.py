@@ -11,7 +11,7 @@ import polars as pl
 from fairtopk.data.bounds import MOST_COLUMNS, MOST_ROWS
 from fairtopk.data.columns import first_line, require_column
 from fairtopk.data.origin import Origin
-from fairtopk.data.paths import most_unpacked, open_file, refuse_large, unpacks_to_much
+from fairtopk.data.paths import open_file, refuse_large
 from fairtopk.errors import InputError
 
 STDERR = 2
@@ -40,7 +40,7 @@ def read_parquet(
         if not whole:
             columns = list(dict.fromkeys(names))
         n_rows = lazy.select(pl.len()).collect().item()
-        _refuse_vast(n_rows, len(columns), path.stat().st_size, origin)
+        _refuse_vast(n_rows, len(columns), origin)
         return lazy.select(columns).collect(engine="streaming")
 
 
@@ -50,8 +50,8 @@ def read_parquet_metadata(path: Path) -> dict[str, str]:
         return pl.read_parquet_metadata(file)
 
 
-def _refuse_vast(n_rows: int, n_columns: int, packed: int, origin: Origin) -> None:
-    """Refuse a small file that unpacks to more than a machine can hold."""
+def _refuse_vast(n_rows: int, n_columns: int, origin: Origin) -> None:
+    """Refuse a file that unpacks to more than a machine can hold, however small it is."""
     if n_rows > MOST_ROWS:
         raise InputError(f"{origin.name} has {n_rows:,} rows; at most {MOST_ROWS:,} are read")
     if n_columns > MOST_COLUMNS:
@@ -59,8 +59,6 @@ def _refuse_vast(n_rows: int, n_columns: int, packed: int, origin: Origin) -> No
             f"{origin.name} has {n_columns:,} columns; at most {MOST_COLUMNS:,} are read"
         )
     n_bytes = VALUE_BYTES * n_rows * n_columns
-    if n_bytes > most_unpacked(packed):
-        raise unpacks_to_much(origin.name)
     refuse_large(n_bytes, f"{origin.name}, {n_rows:,} rows by {n_columns:,} columns,")
 
 

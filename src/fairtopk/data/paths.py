@@ -20,6 +20,7 @@ KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")  # bytes, of a container on Linux
 SHARE_OF_MEMORY = 0.5  # that one file or table may take
 
 
@@ -84,11 +85,15 @@ def unpacks_to_much(what: str) -> InputError:
 
 
 def memory_bytes() -> int | None:
-    """Return how much memory the machine has; None where the system does not tell."""
+    """Return how much memory this process may use; None where the system does not tell."""
     try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+    try:
+        return min(machine, int(CONTAINER_LIMIT.read_text()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        return machine
 
 
 def _mode(path: Path) -> int:

@@ -34,6 +34,7 @@ START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
 LAZY_ROWS = 20_000
 
 BYTES = 4  # of a weight
+COPIES = 5  # of the weights: their own, gradients, two of an optimizer, the chosen ones
 SLOT_BYTES = 64  # of an item in a training list: its number, grade, group, score and gradient
 
 
@@ -149,7 +150,7 @@ def _refuse_large(model: ModelConfig, n_rows: int, many: str) -> None:
     sizes = f"width {model.width:,} and " if model.name in ("mf", "neumf") else ""
     layers = ", ".join(f"{width:,}" for width in model.hidden[:3])
     what = f"{model.name} of {sizes}hidden layers of {layers} for {many}"
-    refuse_large(BYTES * n_weights(model, n_rows), what)
+    refuse_large(COPIES * BYTES * n_weights(model, n_rows), f"training {what}")
 
 
 def build_sampler(

@@ -215,7 +215,8 @@ def _refused_by_system(error: OSError) -> str:
 
 def _end(sentence: str, code: Exit, *, debug: bool) -> None:
     if debug:
-        errors.print(traceback.format_exc())
+        for line in traceback.format_exc().splitlines():
+            errors.print(printable(line), soft_wrap=True)
     say_error(sentence)
     try:
         sys.stdout.flush()

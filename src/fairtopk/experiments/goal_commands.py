@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from fairtopk.data.home import data_home
+from fairtopk.data.home import warmups_home
 from fairtopk.errors import STOPS, Exit
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.console import TrainingProgress, add_row, console, say, table
@@ -22,13 +22,14 @@ def train_to_goal(
 
     A goal that is missed ends the command with its exit code, once all is written.
     """
+    finished = (out / METRICS).exists()
     try:
         told = reach(
             config,
             goal,
             out,
             resume=resume,
-            warmups=None if no_cache else data_home() / "warmups",
+            warmups=None if no_cache else warmups_home(),
             progress=TrainingProgress,
             notice=say,
         )
@@ -38,7 +39,10 @@ def train_to_goal(
         raise
     show_tries(told)
     show_result(read_result(out / METRICS))
-    for sentence in (verdict(told), on_test(told), f"written to {out}"):
+    written = (
+        f"{out} is finished already: nothing was trained" if finished else f"written to {out}"
+    )
+    for sentence in (verdict(told), on_test(told), written):
         say(sentence)
     if not told["reached"]:
         raise typer.Exit(Exit.MISSED)

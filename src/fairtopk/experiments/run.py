@@ -205,6 +205,8 @@ def _train(
                     stop(asked)
                 if record is not None:
                     keep_for_others(stages, trainer, made_by=_maker(run))
+            if (asked := asked_to_stop()) is not None:  # during the last save
+                stop(asked)
         except TrainingError as error:
             kept = (run.out / MODEL).exists()
             end = "; the last good checkpoint is kept" if kept else ""

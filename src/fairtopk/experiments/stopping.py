@@ -62,7 +62,7 @@ def _handling(
     before = {
         number: signal.signal(number, handler)
         for number in numbers
-        if number == signal.SIGINT or signal.getsignal(number) is not signal.SIG_IGN
+        if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield

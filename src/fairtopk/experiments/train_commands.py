@@ -50,7 +50,7 @@ def train(
 
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
-    from fairtopk.data.home import data_home
+    from fairtopk.data.home import warmups_home
     from fairtopk.experiments.goal import load_asked
 
     settings, goal = load_asked(config, set_ or ())  # faults are told without torch
@@ -73,7 +73,7 @@ def train(
                 resume=resume,
                 report=progress,
                 notice=say,
-                warmups=None if no_cache else data_home() / "warmups",
+                warmups=None if no_cache else warmups_home(),
             )
         except STOPS:
             if (out / MODEL).exists():
@@ -102,15 +102,16 @@ def evaluate(
     Example: fairtopk evaluate runs/first --protocol full --k 10,50
     """
     from fairtopk.experiments.measuring import evaluate_run
-    from fairtopk.experiments.result import metrics_name, write_result
+    from fairtopk.experiments.result import metrics_name, per_query_path, write_result
 
     changes: dict[str, Any] = {}
     if protocol is not None:
         changes["protocol"] = protocol
     if k is not None:
         changes["k"] = whole_numbers(k)
-    if out is not None and out.exists():
-        raise InputError(f"--out {out} exists; choose a new file")
+    for path in (out, per_query_path(out)) if out is not None else ():
+        if path.exists():
+            raise InputError(f"--out {out}: {path} exists; choose a new file")
     result, queries, identity = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
     if not result["finished"]:

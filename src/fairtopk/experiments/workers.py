@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fairtopk.errors import InputError
+from fairtopk.errors import InputError, Stopped
 
 DIED = "its process died, perhaps for want of memory"
 SPAWN = get_context("spawn")  # a fork would copy torch's threads in whatever state they are
@@ -148,6 +148,8 @@ def _tried(work: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, str |
         return work(*given), None
     except InputError as error:
         return None, str(error)
+    except Stopped as stopped:  # sent to this process alone: the first would end all
+        return None, f"{stopped.exit_code.meaning}; go on with --resume"
     except Exception as error:  # of one piece, which is told of and does not stop the others
         return None, f"internal error ({type(error).__name__}: {error})"
 
