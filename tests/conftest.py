@@ -21,7 +21,6 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
 
 import fairtopk as ft
-from fairtopk.experiments.cli import main
 
 # What is printed does not hang on the terminal that the tests are started from.
 for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB_ACTIONS"):
@@ -134,6 +133,8 @@ def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """A function that runs the command line with some words, in this process."""
+    from fairtopk.experiments.cli import main  # which looks at the terminal once
+
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*words: str | Path) -> Ended:

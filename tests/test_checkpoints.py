@@ -62,7 +62,7 @@ def test_a_kill_at_any_moment_leaves_a_pair(
         with suppress(KeyboardInterrupt):
             save_pair(folder, *pair(3))
         monkeypatch.undo()
-        assert calls == min(survived + 1, 6)
+        assert calls == min(survived + 1, 4)
         assert found_step(folder) == (2 if survived < 2 else 3)
 
 

@@ -55,7 +55,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
             build_sampler(asked, asked.method, lists)
 
 
-@pytest.mark.parametrize(("name", "takes"), [("mf", "200.0"), ("neumf", "405.2")])
+@pytest.mark.parametrize(("name", "takes"), [("mf", "1,000.0"), ("neumf", "2,025.8")])
 def test_a_model_that_does_not_fit_into_memory_is_refused(
     name: str, takes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
