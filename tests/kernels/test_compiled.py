@@ -1,3 +1,4 @@
+import gc
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from typing import Any
 
 import numba
 import pytest
+from numba.core import event
 
 from fairtopk.kernels.compiled import compiled, summing
 
@@ -51,3 +53,24 @@ def test_the_run_that_compiles_gives_the_bits_of_those_that_find_it_done(
     )
     assert any(tmp_path.rglob("*.nbi"))
     assert first == second
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_compiling_leaves_the_collection_of_garbage_as_it_was(collecting: bool) -> None:
+    seen = []
+
+    class Watch(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: event.Event) -> None:
+            seen.append(gc.isenabled())
+
+        def on_end(self, event: event.Event) -> None: ...
+
+    was = gc.isenabled()
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with event.install_listener("numba:compile", Watch()):
+            assert numba.njit(plus_one)(1) == 2
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert seen == [False]

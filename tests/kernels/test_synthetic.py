@@ -5,8 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fairtopk.kernels.drawing import alias_table
-from fairtopk.kernels.random import stream
-from fairtopk.kernels.synthetic import LIKING, RELUCTANCE, Catalogue, choose, fill_users
+from fairtopk.kernels.synthetic import LIKING, RELUCTANCE, Catalogue, fill_users
 
 OFFSETS = np.array([0, 3, 8, 12, 20])
 
@@ -42,14 +41,15 @@ def test_both_ways_to_choose_draw_without_replacement_by_weight_and_liking(tries
     items, taste = catalogue(6), np.array([0.8, -0.6], np.float32)
     utility = items.factors @ taste + items.quality
     rate = np.exp(items.log_weight) / (1.0 + np.exp(RELUCTANCE - LIKING * utility))
-    n_times, drawn = 10_000, np.zeros(6)
+    n_times = 10_000
+    tastes, offsets = np.tile(taste, (n_times, 1)), np.arange(0, 3 * n_times + 1, 3)
+    chosen, recorded = np.full(3 * n_times, -1, np.int32), np.empty(3 * n_times, np.float32)
+    time = np.empty(3 * n_times, np.int64)
+    every = (0, n_times)
+    fill_users(0, tastes, items, offsets, every, chosen, recorded, time, tries=tries)
+    assert all(len(set(mine)) == 3 for mine in chosen.reshape(-1, 3).tolist())
 
-    for key in range(n_times):
-        chosen, taken = np.full(3, -1, np.int32), np.zeros(6, np.bool_)
-        choose(np.uint64(stream(0, 0, key)), taste, items, tries, chosen, taken)
-        drawn[chosen] += 1
-        assert taken.sum() == 3
-
+    drawn = np.bincount(chosen, minlength=6)
     expected = chances_to_be_among(3, rate)
     error = np.sqrt(expected * (1.0 - expected) / n_times)
     assert (np.abs(drawn / n_times - expected) < 4 * error).all()

@@ -6,7 +6,6 @@ comes from flatter scores is measured too: the gap that the colour-blind order w
 its scores as flat as KSO-RED's.
 """
 
-import gc
 import json
 import shutil
 from pathlib import Path
@@ -63,7 +62,6 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
     refused.
     """
     _refuse_others(out)
-    gc.freeze()  # compiling makes much garbage: what is imported need not be looked at again
     with alone_in(out):
         _clear(out)
         made = make_synthetic(SIZES["demo"], bias=BIAS, seed=seed)

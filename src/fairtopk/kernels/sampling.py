@@ -9,7 +9,7 @@ two streams are one. Otherwise a model would be trained on the very items it is 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.compiled import compiled, inlined
 from fairtopk.kernels.random import advance, below, stream, uniform
 
 
@@ -221,7 +221,7 @@ def _fill_groups(
                 label[row, group * size + place] = group
 
 
-@compiled
+@inlined
 def draw_rated(
     start: int,
     stop: int,

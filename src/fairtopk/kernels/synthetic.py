@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled, inlined
 from fairtopk.kernels.drawing import normal
-from fairtopk.kernels.heaps import put_smallest_last
 from fairtopk.kernels.random import advance, below, stream, uniform
 
 # First key of the users' streams, far from the epochs that are keys elsewhere.
@@ -60,8 +59,15 @@ def fill_users(
     item: NDArray[np.int32],
     recorded: NDArray[np.float32],
     time: NDArray[np.int64],
+    *,
+    tries: int | None = None,
 ) -> None:
     """Fill the slots of the users from ``block[0]`` up to, not including, ``block[1]``.
+
+    A user's items are distinct. Each is drawn in proportion to weight times chance to be rated,
+    among those not yet taken: by rejection, and after so many `tries` by one look at every
+    item, which has the same distribution. Of exponential waits with rates w, the shortest are a
+    draw without replacement in proportion to w (Efraimidis and Spirakis).
 
     Args:
         seed: Key of the users' streams.
@@ -72,9 +78,35 @@ def fill_users(
         item: Filled where negative; items given here stay with their user, ``[n_ratings]``.
         recorded: Filled with utility less handicap plus noise, ``[n_ratings]``.
         time: Filled with times that never fall within a user, ``[n_ratings]``.
+        tries: Draws after which one look at every item is the quicker way; left out, two for
+            each item.
     """
-    taken = np.zeros(len(catalogue.quality), np.bool_)
-    _fill_users(seed, tastes, catalogue, offsets, block, taken, item, recorded, time)
+    n_items, (user, stop) = len(catalogue.quality), block
+    tries = 2 * n_items if tries is None else tries
+    taken, log_wait = np.zeros(n_items, np.bool_), np.empty(n_items)
+    state, resumed = np.zeros(1, np.uint64), False
+    while user < stop:
+        user = _fill_users(
+            seed,
+            tastes,
+            catalogue,
+            offsets,
+            user,
+            stop,
+            tries,
+            resumed,
+            state,
+            taken,
+            log_wait,
+            item,
+            recorded,
+            time,
+        )
+        resumed = user < stop
+        if resumed:
+            mine = item[offsets[user] : offsets[user + 1]]
+            missing = mine < 0
+            mine[missing] = np.argsort(log_wait)[: missing.sum()]
 
 
 @compiled
@@ -83,136 +115,84 @@ def _fill_users(
     tastes: NDArray[np.float32],
     catalogue: Catalogue,
     offsets: NDArray[np.int64],
-    block: tuple[int, int],
+    first: int,
+    last: int,
+    tries: int,
+    resumed: bool,
+    kept: NDArray[np.uint64],
     taken: NDArray[np.bool_],
+    log_wait: NDArray[np.float64],
     item: NDArray[np.int32],
     recorded: NDArray[np.float32],
     time: NDArray[np.int64],
-) -> None:
-    n_items = len(taken)
-    for user in range(block[0], block[1]):
+) -> int:
+    """Fill the slots of the users before `last`, and return the first that is not filled.
+
+    That user needs a look at every item: `log_wait` has the logarithms of their waits, which
+    hold for any rates, and `kept` the state of the stream with which the user is `resumed` once
+    the items are chosen.
+    """
+    for user in range(first, last):
         start, stop = offsets[user], offsets[user + 1]
-        taste, mine = tastes[user], item[start:stop]
+        taste, missing, left = tastes[user], 0, tries
         state = stream(seed, np.int64(ROWS), user)
-        # Past some draws per item, one look at every item is the quicker way.
-        state = choose(state, taste, catalogue, 2 * n_items, mine, taken)
-        state = _shuffle(state, mine)
-        state = _record(state, taste, catalogue, mine, recorded[start:stop])
-        _tick(state, time[start:stop])
-        for slot in range(len(mine)):
-            taken[mine[slot]] = False
-
-
-@inlined
-def choose(
-    state: np.uint64,
-    taste: NDArray[np.float32],
-    catalogue: Catalogue,
-    tries: int,
-    item: NDArray[np.int32],
-    taken: NDArray[np.bool_],
-) -> np.uint64:
-    """Return the stream's next state after filling the negative slots with distinct items.
-
-    Each draw is in proportion to weight times chance to be rated, among the items not yet
-    taken: by rejection, and after so many `tries` by `_choose_exactly`, which has the same
-    distribution. All items of the user are marked in `taken`, ``[n_items]``.
-    """
-    for slot in range(len(item)):
-        if item[slot] >= 0:
-            taken[item[slot]] = True
-    slot = 0
-    while slot < len(item) and tries > 0:
-        if item[slot] >= 0:
-            slot += 1
-            continue
-        tries -= 1
+        if resumed and user == first:
+            state = kept[0]
+        for slot in range(start, stop):
+            if item[slot] >= 0:
+                taken[item[slot]] = True
+            else:
+                missing += 1
+        slot = start
+        while missing > 0 and left > 0:
+            if item[slot] >= 0:
+                slot += 1
+                continue
+            left -= 1
+            state = advance(state)
+            place = uniform(state) * len(taken)
+            seen = int(place)
+            if place - seen >= catalogue.keep[seen]:
+                seen = catalogue.alias[seen]
+            if taken[seen]:
+                continue
+            state = advance(state)
+            if uniform(state) < _chance(_utility(taste, catalogue, seen)):
+                item[slot] = seen
+                taken[seen] = True
+                missing -= 1
+        if missing > 0:
+            for seen in range(len(taken)):
+                state = advance(state)
+                log_wait[seen] = np.inf
+                if not taken[seen]:
+                    chance = _chance(_utility(taste, catalogue, seen))
+                    log_rate = catalogue.log_weight[seen] + math.log(chance)
+                    log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
+            kept[0] = state
+            return user
+        for slot in range(start, stop):
+            taken[item[slot]] = False
+        # What is likeliest is chosen first, but not rated first.
+        for slot in range(stop - 1, start, -1):
+            state = advance(state)
+            other = start + below(state, slot - start + 1)
+            item[slot], item[other] = item[other], item[slot]
+        for slot in range(start, stop):
+            state = advance(state)
+            rated = np.int64(item[slot])  # as above, or numba types `_utility` twice
+            felt = _utility(taste, catalogue, rated) + NOISE * normal(state)
+            state = advance(state)
+            recorded[slot] = felt - catalogue.handicap[rated]
         state = advance(state)
-        place = uniform(state) * len(taken)
-        seen = int(place)
-        if place - seen >= catalogue.keep[seen]:
-            seen = catalogue.alias[seen]
-        if taken[seen]:
-            continue
-        state = advance(state)
-        if uniform(state) < _chance(_utility(taste, catalogue, seen)):
-            item[slot] = seen
-            taken[seen] = True
-    if slot < len(item):
-        state = _choose_exactly(state, taste, catalogue, item, taken)
-    return state
-
-
-@inlined
-def _choose_exactly(
-    state: np.uint64,
-    taste: NDArray[np.float32],
-    catalogue: Catalogue,
-    item: NDArray[np.int32],
-    taken: NDArray[np.bool_],
-) -> np.uint64:
-    """Return the next state after filling the negative slots by one look at every item.
-
-    Of exponential waits with rates w, the shortest are a draw without replacement in
-    proportion to w (Efraimidis and Spirakis); as logarithms they hold for any w.
-    """
-    n_items = len(taken)
-    log_wait, order = np.empty(n_items, np.float64), np.empty(n_items, np.int64)
-    for seen in range(n_items):
-        state = advance(state)
-        order[seen] = seen
-        log_wait[seen] = np.inf
-        if not taken[seen]:
-            chance = _chance(_utility(taste, catalogue, seen))
-            log_rate = catalogue.log_weight[seen] + math.log(chance)
-            log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
-    put_smallest_last(log_wait, order, len(item))
-    place = n_items
-    for slot in range(len(item)):
-        if item[slot] < 0:
-            place -= 1
-            item[slot] = order[place]
-            taken[order[place]] = True
-    return state
-
-
-@inlined
-def _shuffle(state: np.uint64, item: NDArray[np.int32]) -> np.uint64:
-    """Return the next state; what is likeliest is chosen first, but not rated first."""
-    for last in range(len(item) - 1, 0, -1):
-        state = advance(state)
-        other = below(state, last + 1)
-        item[last], item[other] = item[other], item[last]
-    return state
-
-
-@inlined
-def _record(
-    state: np.uint64,
-    taste: NDArray[np.float32],
-    catalogue: Catalogue,
-    item: NDArray[np.int32],
-    recorded: NDArray[np.float32],
-) -> np.uint64:
-    for slot in range(len(item)):
-        state = advance(state)
-        rated = np.int64(item[slot])  # as in `choose`, or `_utility` is compiled twice
-        felt = _utility(taste, catalogue, rated) + NOISE * normal(state)
-        state = advance(state)
-        recorded[slot] = felt - catalogue.handicap[rated]
-    return state
-
-
-@inlined
-def _tick(state: np.uint64, time: NDArray[np.int64]) -> None:
-    state = advance(state)
-    now = EARLIEST + below(state, np.int64(YEARS))
-    for slot in range(len(time)):
-        time[slot] = now
-        state = advance(state)
-        mean = MEAN_PAUSE if uniform(state) < PAUSE_CHANCE else MEAN_GAP
-        state = advance(state)
-        now += int(-math.log(1.0 - uniform(state)) * mean)
+        now = EARLIEST + below(state, np.int64(YEARS))
+        for slot in range(start, stop):
+            time[slot] = now
+            state = advance(state)
+            mean = MEAN_PAUSE if uniform(state) < PAUSE_CHANCE else MEAN_GAP
+            state = advance(state)
+            now += int(-math.log(1.0 - uniform(state)) * mean)
+    return last
 
 
 @inlined
