@@ -178,7 +178,8 @@ class Trainer:
                 record |= self.validate()
             except InputError as error:
                 raise TrainingError(
-                    f"validation after epoch {number} of {phase.name}: {error}"
+                    f"validation after epoch {number} of {phase.name}: {error}; lower the "
+                    f"learning rate or the weight of the penalty"
                 ) from error
         progress.history.append(record)
         if found := self.watch(progress.history):

@@ -15,7 +15,7 @@ from fairtopk.experiments import build, phases
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
-from fairtopk.experiments.run import train_run
+from fairtopk.experiments.run import is_begun, train_run
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
@@ -231,6 +231,18 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     train_run(config(), tmp_path / "run", lists=lists, resume=True)
     train_run(config(), tmp_path / "whole", lists=lists)
     assert same(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_leaves_a_folder_to_use_again(
+    lists: Lists, tmp_path: Path
+) -> None:
+    def poison(trainer: Trainer, record: dict[str, Any] | None) -> None:
+        with torch.no_grad():
+            next(trainer.scorer.parameters()).fill_(float("nan"))
+
+    with pytest.raises(ft.InputError, match="no longer finite"):
+        train_run(config(), tmp_path / "run", lists=lists, report=poison)
+    assert not is_begun(tmp_path / "run")
 
 
 @pytest.mark.slow

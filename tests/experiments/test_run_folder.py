@@ -249,6 +249,17 @@ def test_a_model_is_there_at_every_moment_of_a_save(
     assert moves == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("other", ["truncated", "of another run"])
+def test_a_finished_run_with_another_model_is_not_called_finished(
+    runs: Path, lists: Lists, tmp_path: Path, other: str
+) -> None:
+    out = shutil.copytree(runs / "kso-red", tmp_path / "run")
+    content = (runs / "k-song" / MODEL).read_bytes()
+    (out / MODEL).write_bytes(content[:500] if other == "truncated" else content)
+    with pytest.raises(ft.InputError, match=MODEL):
+        train_run(config(), out, lists=lists, resume=True)
+
+
 def test_one_process_at_a_time_works_in_a_run_folder(lists: Lists, tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / ".lock"),

@@ -212,6 +212,25 @@ def test_a_truncated_model_and_other_data_are_refused_in_one_sentence(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["copy", "other.csv"]
 
 
+def test_what_is_read_is_not_written_over(run: Run, trained: Path, tmp_path: Path) -> None:
+    users = write_users(tmp_path / "users.csv", ["1"])
+    before = users.read_text()
+    ended = run("recommend", trained, "--users", users, "--column", "who", "--out", users)
+    assert ended.code == 2
+    assert "is one of the files that are read; name another file" in ended.stderr
+    assert users.read_text() == before
+
+
+def test_a_text_that_is_no_card_is_not_written_over(
+    run: Run, trained: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    ended = run("export", trained, tmp_path / "README.onnx")
+    assert ended.code == 2
+    assert "is of no earlier export; choose another name" in ended.stderr
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
 def test_ids_that_a_spreadsheet_would_run_are_guarded_on_request(
     run: Run, trained: Path, tmp_path: Path
 ) -> None:

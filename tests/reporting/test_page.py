@@ -204,6 +204,14 @@ def test_a_folder_without_runs_is_refused(tmp_path: Path, make) -> None:
         ft.report(folder)
 
 
+def test_a_page_is_not_written_over_something_else(sweep: Path) -> None:
+    config = next(sweep.rglob("config.toml"))
+    before = config.read_text()
+    with pytest.raises(ft.InputError, match=r"must end in .html or .htm"):
+        ft.report(sweep, out=config)
+    assert config.read_text() == before
+
+
 def test_no_more_than_so_many_files_are_looked_through(
     sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

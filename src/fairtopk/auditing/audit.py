@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Group
 
-from fairtopk.arguments import checked_whole, one_or_several_ks, shown
+from fairtopk.arguments import checked_path, checked_whole, one_or_several_ks, shown
 from fairtopk.auditing.changes import change_record
 from fairtopk.auditing.definitions import DEFINITIONS, SOFTMAX
 from fairtopk.auditing.measures import Findings, Progress, measure
@@ -69,7 +69,7 @@ class Audit:
 
     def save(self, folder: str | Path) -> Path:
         """Write ``audit.json`` into a folder, all or nothing, and return its path."""
-        path = Path(folder) / AUDIT
+        path = checked_path("folder", folder) / AUDIT
         write_text(path, json.dumps(self.record, indent=2, allow_nan=False) + "\n")
         return path
 

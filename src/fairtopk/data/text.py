@@ -35,6 +35,10 @@ ISO_TIMES = (
 )
 
 
+def _unclosed(error: Exception) -> str:
+    return "; is a quote not closed?" if '"' in first_line(error) else ""
+
+
 def read_delimited(
     source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
 ) -> pl.DataFrame:
@@ -64,7 +68,7 @@ def read_delimited(
     except pl.exceptions.PolarsError as error:
         _explain(source, schema, separator=separator, header=header, origin=origin)
         raise InputError(
-            f"{origin.name} cannot be read as a table: {first_line(error)}"
+            f"{origin.name} cannot be read as a table: {first_line(error)}{_unclosed(error)}"
         ) from error
     if len(frame) == 0:
         raise InputError(f"{origin.name} is empty: it has a header but no rows")

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -47,6 +48,12 @@ errors = _Plain(stderr=True)
 def say(sentence: str) -> None:
     """Print a sentence on a line of its own, with control characters written out."""
     console.print(printable(sentence), soft_wrap=True)
+
+
+def say_if_unfinished(run: Path) -> None:
+    """Tell whose model it is that is served of a run that was stopped."""
+    if not (run / "metrics.json").exists():
+        say("the run is not finished: this is the model of its last checkpoint")
 
 
 def say_error(sentence: str) -> None:

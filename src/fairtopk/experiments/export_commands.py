@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from fairtopk.experiments.console import say
+from fairtopk.experiments.console import say, say_if_unfinished
 
 
 def export(
@@ -31,3 +31,4 @@ def export(
     )
     files = ", ".join(str(file) for file in exported.files)
     say(f"written: {files}")
+    say_if_unfinished(run)

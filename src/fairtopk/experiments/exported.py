@@ -48,6 +48,9 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
         data: Where the data is, if not where the config says.
     """
     check_target(out, endings=(".onnx",))
+    card = out.with_name(f"{out.stem}.md")
+    if card.exists() and not out.exists():
+        raise InputError(f"{card} exists, and is of no earlier export; choose another name")
     require_export()
     config, lists, scorer = open_any_run(run, data=data)
     kept, of_data = _kept(run / METRICS), lists.data
@@ -64,8 +67,8 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
         for name, ids in numbered.items():
             table = pl.DataFrame({"id": ids}).with_row_index("number")
             table.write_parquet(folder / f"{out.stem}.{name}.parquet")
-        card = Card(out.stem, config, lists, kept, off)
-        write_text(folder / f"{out.stem}.md", model_card(card))
+        told = model_card(Card(out.stem, config, lists, kept, off))
+        write_text(folder / card.name, told)
         names = sorted(file.name for file in folder.iterdir())
     return Exported([out.with_name(name) for name in names], inputs, off)
 

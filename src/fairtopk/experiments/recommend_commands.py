@@ -13,7 +13,7 @@ from rich.progress import (
 )
 from typer import Argument, Option
 
-from fairtopk.experiments.console import console, description, say
+from fairtopk.experiments.console import console, description, say, say_if_unfinished
 
 
 def recommend(
@@ -63,6 +63,7 @@ def recommend(
             f"left"
         )
     say(f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}")
+    say_if_unfinished(run)
 
 
 @contextmanager

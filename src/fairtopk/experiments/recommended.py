@@ -15,7 +15,7 @@ from fairtopk.data.paths import check_file
 from fairtopk.data.table_files import PARQUET, read_table
 from fairtopk.data.text import refuse_odd_bytes
 from fairtopk.errors import InputError
-from fairtopk.experiments.opening import open_run
+from fairtopk.experiments.opening import open_run, run_config
 from fairtopk.experiments.spreadsheets import check_csv_safe, guarded
 from fairtopk.experiments.targets import check_target
 from fairtopk.recommending import Progress, catalogue_of, recommend_blocks
@@ -32,6 +32,7 @@ class Users(NamedTuple):
 
     ids: pl.Series
     origin: Origin
+    path: Path | None = None
 
 
 class Written(NamedTuple):
@@ -74,7 +75,8 @@ def recommend_run(
         progress: Called with how many users are done, and how many there are.
     """
     checked_whole("k", k, least=1)
-    check_target(out, endings=(*CSV, *PARQUET))
+    inputs = [run_config(run, data=data).data.path, users.path if users is not None else None]
+    check_target(out, endings=(*CSV, *PARQUET), inputs=inputs)
     check_csv_safe(csv_safe, out)
     trained = open_run(run, data=data)
     catalogue = catalogue_of(trained.lists)
@@ -102,7 +104,7 @@ def read_users(path: Path, *, column: str = "user") -> Users:
     kind = path.suffix.lower()
     if kind in (*CSV, *PARQUET):
         table, origin = read_table(path, ids=[column])
-        return Users(table[column], origin)
+        return Users(table[column], origin, path)
     if kind not in LINES:
         raise InputError(f"{path} must end in .csv, .parquet or .txt (an id in each line)")
     check_file(path)
@@ -113,7 +115,7 @@ def read_users(path: Path, *, column: str = "user") -> Users:
     except UnicodeDecodeError as error:
         raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from error
     ids = [line.strip() for line in lines if line.strip()]
-    return Users(pl.Series(column, ids, dtype=pl.String), origin)
+    return Users(pl.Series(column, ids, dtype=pl.String), origin, path)
 
 
 def write_frames(frames: Iterable[pl.DataFrame], path: Path, *, n_items: int) -> Written:

@@ -10,6 +10,7 @@ from fairtopk.errors import InputError
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.rankings import loader, rankings_of
 from fairtopk.experiments.reranked_results import with_reranked
+from fairtopk.experiments.targets import check_target
 from fairtopk.reporting.curves import View, views_of
 from fairtopk.reporting.page import sweep_page
 from fairtopk.reporting.results import Rankings
@@ -37,6 +38,7 @@ def report(
     drawn = None if figures is None else checked_path("figures", figures)
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
+    check_target(path, endings=(".html", ".htm"))
     sweep = collect(folder)
     for words in sweep.left_out:
         warnings.warn(words, stacklevel=2)

@@ -25,6 +25,7 @@ from fairtopk.checkpoints import (
     Saved,
     check_tensors,
     load_pair,
+    load_tensors,
     remove_new,
     save_pair,
 )
@@ -210,6 +211,8 @@ def _train(
         except TrainingError as error:
             kept = (run.out / MODEL).exists()
             end = "; the last good checkpoint is kept" if kept else ""
+            if not kept:  # nothing to go on from: the folder can be used again
+                (run.out / CONFIG).unlink()
             raise TrainingError(f"{error}{end}") from error
     if not (run.out / MODEL).exists():  # there was no epoch to train
         _save(run, trainer, time.perf_counter() - since)
@@ -313,6 +316,8 @@ def _finished(run: RunFolder) -> dict[str, Any]:
         advice = "it, and --resume measures again" if kept else "its folder, and train it again"
         raise InputError(f"{path} is damaged; remove {advice}") from error
     run.identity.refuse_other(found, path)
+    if (run.out / MODEL).exists():  # a sweep may have removed it
+        run.identity.refuse_other(load_tensors(run.out / MODEL).about, run.out / MODEL)
     return found
 
 
