@@ -192,8 +192,19 @@ class ListSampler:
         return {} if self.head is None else {"head": torch.from_numpy(self.head)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go back to earlier heads."""
-        self.head = state["head"].numpy() if "head" in state else None
+        """Go back to earlier heads, refusing what are none of this catalogue's."""
+        if state.keys() != ({"head"} if self.sizes.top else set()):
+            raise InputError("the sampler has other tensors than the head of each user")
+        if not self.sizes.top:
+            self.head = None
+            return
+        head = state["head"].numpy()
+        size = (self.n_queries, min(self.sizes.head, self.n_items))
+        if head.dtype != np.int32 or head.shape != size:
+            raise InputError(f"the head of each user must be int32 of shape {size}")
+        if head.size and not (head.min() >= -1 and head.max() < self.n_items):
+            raise InputError("the head of a user names an item that is not in the catalogue")
+        self.head = head
 
     def _lists(
         self, users: NDArray[np.integer], key: tuple[int, int]

@@ -5,8 +5,8 @@ step ends with the same bits as one that was never stopped.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from fairtopk.errors import InputError, TrainingError
 from fairtopk.kernels.seeding import seeded
+from fairtopk.optimizers.layout import check_values, state_layout
 from fairtopk.optimizers.lazy import LazyOptimizer
+from fairtopk.progress import Progress, Record, Stretch, check_progress
 from fairtopk.samplers import Refreshed, Sampler
 from fairtopk.steps import Minimised, threads_of, train_step
 
-Record = dict[str, Any]
 Prefers = Callable[[list[Record], int | None], bool]
 
 
@@ -47,25 +48,6 @@ class Phase:
     rate: Callable[[int], float]
     before: Callable[[], None] = lambda: None
     prefers: Prefers | None = None
-
-
-@dataclass
-class Progress:
-    """How far training is, and what it saw on the way."""
-
-    phase: int = 0
-    epoch: int = 0
-    step: int = 0  # of the epoch
-    total: int = 0  # steps in all
-    sums: dict[str, float] = field(default_factory=dict)  # of this epoch's steps
-    counts: dict[str, int] = field(default_factory=dict)  # how many steps each sum has
-    history: list[Record] = field(default_factory=list)  # a record per epoch
-    chosen: int | None = None  # place of the chosen epoch in the history
-
-    @property
-    def mark(self) -> int:
-        """A number that rises with every step and with every end of an epoch."""
-        return self.total + len(self.history)
 
 
 class Trainer:
@@ -133,10 +115,14 @@ class Trainer:
 
     def total_steps(self) -> int:
         """Return how many steps all phases have."""
-        return sum(
-            phase.epochs * -(-len(phase.sampler.n_relevant) // self.batch_size)
-            for phase in self.phases
-        )
+        return sum(one.epochs * one.steps for one in self.stretches())
+
+    def stretches(self) -> list[Stretch]:
+        """Return the phases as progress is counted."""
+        return [
+            Stretch(one.name, one.epochs, -(-len(one.sampler.n_relevant) // self.batch_size))
+            for one in self.phases
+        ]
 
     def _steps(self, phase: Phase) -> Iterator[None]:
         """Take the steps of an epoch that are still to be taken."""
@@ -230,27 +216,112 @@ class Trainer:
     def load_state(
         self, tensors: dict[str, Tensor], progress: dict[str, Any], model: dict[str, Tensor]
     ) -> None:
-        """Go back to where `state`, `progress` and `model` were saved."""
-        self.progress = Progress(**progress)
-        self.chosen = model if self.progress.chosen is not None else {}
+        """Go back to where `state`, `progress` and `model` were saved.
+
+        What does not fit is refused, and the trainer stays as it was.
+        """
+        found = Progress(**progress)
+        check_progress(found, self.stretches())
+        self.check_state(tensors, found, model)
+        phase = self._phase(found)
+        if found.step and isinstance(phase.sampler, Refreshed):
+            phase.sampler.load_state_dict(under("sampler", tensors))
+        _load_or_leave(phase.objective, under("objective", tensors))
         self.scorer.load_state_dict(under("scorer", tensors))
-        phase = self._phase()
-        phase.objective.load_state_dict(under("objective", tensors))
         kept: dict[int, dict[str, Tensor]] = {}
         for name, value in under("optimizer", tensors).items():
             number, _, key = name.partition(".")
             kept.setdefault(int(number), {})[key] = value
         groups = phase.optimizer.state_dict()["param_groups"]
         phase.optimizer.load_state_dict({"state": kept, "param_groups": groups})
-        if isinstance(phase.sampler, Refreshed):
-            phase.sampler.load_state_dict(under("sampler", tensors))
+        self.progress = found
+        self.chosen = model if found.chosen is not None else {}
 
-    def _phase(self) -> Phase:
+    def check_state(
+        self, tensors: Mapping[str, Tensor], progress: Progress, model: Mapping[str, Tensor]
+    ) -> None:
+        """Refuse tensors, a history or a choice that this trainer could not have left.
+
+        Args:
+            tensors: What `state` is said to have returned.
+            progress: How far training was, by `check_progress` a possible one.
+            model: The weights of the chosen epoch, if there is one.
+        """
+        phase, history = self._phase(progress), progress.history
+        weights = dict(self.scorer.state_dict())
+        stepped = progress.phase < len(self.phases) and bool(progress.epoch or progress.step)
+        wanted = {f"scorer.{name}": value for name, value in weights.items()}
+        remembered = state_layout(phase.optimizer) if stepped else {}
+        wanted |= {f"optimizer.{name}": value for name, value in remembered.items()}
+        seen = progress.step > 0 and isinstance(phase.sampler, Refreshed)
+        apart = ("objective.", "sampler.") if seen else ("objective.",)
+        own = {name: value for name, value in tensors.items() if not name.startswith(apart)}
+        check_layout(own, wanted)
+        check_finite(own)
+        check_values(under("optimizer", tensors))
+        self._check_memory(phase, under("objective", tensors))
+        validated = history[len(history) - progress.epoch :] if phase.prefers else []
+        if progress.chosen is None and any("valid" in record for record in validated):
+            raise InputError("no epoch is chosen, though one was validated")
+        if progress.chosen is not None:
+            if "valid" not in history[progress.chosen]:
+                raise InputError("an epoch is chosen that was not validated")
+            check_layout(model, weights)
+            check_finite(model)
+        if history:  # what reads it, epoch by epoch, finds all that it needs
+            self.watch(history)
+        if phase.prefers and validated and "valid" in validated[-1]:
+            phase.prefers(history, progress.chosen)
+
+    def _check_memory(self, phase: Phase, found: Mapping[str, Tensor]) -> None:
+        """Refuse what an objective cannot have remembered; tables of it may have grown."""
+        own = phase.objective.state_dict()
+        for name, value in own.items():
+            if name in found and found[name].dim() == value.dim() == 1:
+                own[name] = torch.empty(len(found[name]), dtype=value.dtype, device="meta")
+        check_layout(found, own)
+        if isinstance(phase.objective, nn.Module):
+            names = [name for name, _ in phase.objective.named_parameters() if name in found]
+            check_finite({name: found[name] for name in names})
+
+    def _phase(self, progress: Progress | None = None) -> Phase:
         """Return the phase that is under way, or the last once all are done."""
-        return self.phases[min(self.progress.phase, len(self.phases) - 1)]
+        return self.phases[min((progress or self.progress).phase, len(self.phases) - 1)]
 
 
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def check_layout(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not those wanted, by name, type and shape."""
+    for name in sorted(found.keys() | wanted.keys()):
+        if name not in found:
+            raise InputError(f"{name!r} is missing")
+        if name not in wanted:
+            raise InputError(f"{name!r} is not expected")
+        one, other = found[name], wanted[name]
+        if (one.dtype, one.shape) != (other.dtype, other.shape):
+            raise InputError(
+                f"{name!r} is {one.dtype} of shape {tuple(one.shape)}, expected {other.dtype} "
+                f"of shape {tuple(other.shape)}"
+            )
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors with a value that is infinite or NaN."""
+    for name, value in tensors.items():
+        if not bool(value.isfinite().all()):
+            raise InputError(f"{name!r} has a value that is not finite")
+
+
+def _load_or_leave(objective: Minimised, state: dict[str, Tensor]) -> None:
+    """Put back what an objective remembered; where that fails it is as before."""
+    before = {name: value.clone() for name, value in objective.state_dict().items()}
+    try:
+        objective.load_state_dict(state)
+    except Exception:
+        objective.load_state_dict(before)
+        raise
+
+
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors whose names begin with ``prefix.``, under the rest of their names."""
     start = f"{prefix}."
     return {

@@ -16,11 +16,13 @@ from fairtopk import checkpoints
 from fairtopk.checkpoints import MODEL, Saved, load_tensors, save_pair, save_tensors
 from fairtopk.errors import Exit, Stopped
 from fairtopk.experiments import keys, run
+from fairtopk.experiments.build import build_model
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.measuring import evaluate_run
-from fairtopk.experiments.run import train_run
+from fairtopk.experiments.run import build_trainer, train_run
+from fairtopk.experiments.stages import begin_after, shared_stages
 from fairtopk.experiments.stopping import ENDING
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
@@ -376,3 +378,133 @@ def test_a_damaged_stage_is_trained_again(
 def test_a_cache_that_cannot_be_written_stops_nothing(lists: Lists, tmp_path: Path) -> None:
     (tmp_path / "warm").write_text("a file, where a folder should be")
     train_run(config(), tmp_path / "run", lists=lists, warmups=tmp_path / "warm")
+
+
+Tensors = dict[str, torch.Tensor]
+
+
+def moment(found: Tensors) -> str:
+    """Return the name of a moment that the optimizer keeps of a table."""
+    return next(name for name in found if name.endswith("exp_avg_sq"))
+
+
+def put(found: Tensors, name: str, value: torch.Tensor) -> None:
+    found[name] = value
+
+
+def drop_optimizer(found: Tensors) -> None:
+    for name in [one for one in found if one.startswith("optimizer.")]:
+        del found[name]
+
+
+def weight(found: Tensors) -> str:
+    return next(name for name in found if name.startswith("scorer."))
+
+
+STATES: dict[str, tuple[Callable[[Tensors], Any], str]] = {
+    "a moment cut short": (lambda f: put(f, moment(f), f[moment(f)][:-1].clone()), "shape"),
+    "a moment of float64": (lambda f: put(f, moment(f), f[moment(f)].double()), "float64"),
+    "a moment below 0": (lambda f: put(f, moment(f), f[moment(f)] - 1), "a value below 0"),
+    "a moment that is NaN": (lambda f: f[moment(f)].fill_(torch.nan), "is not finite"),
+    "no moment": (lambda f: f.pop(moment(f)), "is missing"),
+    "no optimizer": (drop_optimizer, "'optimizer.0.exp_avg' is missing"),
+    "a weight that is NaN": (lambda f: f[weight(f)].fill_(torch.nan), "is not finite"),
+    "a tensor too many": (lambda f: put(f, "nonsense", torch.zeros(3)), "is not expected"),
+}  # fmt: skip
+PROGRESS: dict[str, tuple[dict[str, Any], str]] = {
+    "an empty record": ({"history": [{}]}, "a record of the history is not that of an epoch"),
+    "no history": ({"history": []}, "the history is not that of the epochs so far"),
+    "a choice that is not there": ({"chosen": 77}, "epoch 77 is chosen"),
+    "a choice that was not validated": ({"chosen": 0}, "was not validated"),
+    "no choice": ({"chosen": None}, "no epoch is chosen"),
+    "an epoch too many": ({"epoch": 3}, "has no step 0 in epoch 3"),
+    "a step too many": ({"step": 10**6}, "has no step 1000000"),
+    "a step below 0": ({"step": -1}, "has no step -1"),
+    "a sum without a count": ({"sums": {"loss": 1.0}}, "do not fit"),
+    "a count of 0": ({"sums": {"loss": 1.0}, "counts": {"loss": 0}}, "do not fit"),
+    "other steps in all": ({"total": 1}, "1 steps are told"),
+    "an epoch that is true": ({"epoch": True}, ""),
+}
+
+
+def refused_state(copied: Path, lists: Lists) -> str:
+    out = copied / "kso-red"
+    (out / "metrics.json").unlink()
+    with pytest.raises(ft.InputError) as error:
+        train_run(config(), out, lists=lists, resume=True)
+    said = str(error.value)
+    assert error.value.exit_code == Exit.WRONG
+    assert "\n" not in said
+    assert f"{out / 'state.safetensors'} does not fit the run's config and data" in said
+    return said
+
+
+@pytest.mark.parametrize("how", STATES)
+def test_a_state_that_the_run_cannot_have_left_is_refused(
+    copied: Path, lists: Lists, how: str
+) -> None:
+    spoil, sentence = STATES[how]
+    path = copied / "kso-red" / "state.safetensors"
+    tensors, about = load_tensors(path)
+    spoil(tensors)
+    save_tensors(path, tensors, about)
+    assert sentence in refused_state(copied, lists)
+
+
+@pytest.mark.parametrize("how", PROGRESS)
+def test_progress_that_the_run_cannot_have_made_is_refused(
+    copied: Path, lists: Lists, how: str
+) -> None:
+    change, sentence = PROGRESS[how]
+    path = copied / "kso-red" / "state.safetensors"
+    about = load_tensors(path).about
+    about["progress"] |= change
+    about["step"] = about["progress"]["total"] + len(about["progress"]["history"])
+    for name in ("state", "model"):
+        both = load_tensors(path.with_name(f"{name}.safetensors"))
+        told = about if name == "state" else both.about | {"step": about["step"]}
+        save_tensors(path.with_name(f"{name}.safetensors"), both.tensors, told)
+        path.with_name(f"before-{name}.safetensors").unlink(missing_ok=True)
+    assert sentence in refused_state(copied, lists)
+
+
+@pytest.fixture(scope="module")
+def stage(lists: Lists, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The warm-up that a run has left for others."""
+    folder = tmp_path_factory.mktemp("stage")
+    train_run(config(), folder / "run", lists=lists, warmups=folder / "warm")
+    (path,) = (folder / "warm").iterdir()
+    return path
+
+
+ABOUTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "an empty record": lambda about: about["progress"].update(history=[{}]),
+    "a choice that is not there": lambda about: about["progress"].update(chosen=77),
+    "a choice without its weights": lambda about: about["progress"].update(chosen=0),
+    "a phase that is none": lambda about: about["progress"].update(phase=9),
+    "no progress": lambda about: about.pop("progress"),
+    "the name of another stage": lambda about: about.update(key="other"),
+}
+
+
+@pytest.mark.parametrize("how", [*STATES, *ABOUTS])
+def test_a_stage_that_does_not_fit_leaves_the_trainer_as_it_was(
+    stage: Path, lists: Lists, tmp_path: Path, how: str
+) -> None:
+    tensors, about = load_tensors(stage)
+    (STATES[how][0] if how in STATES else lambda _: ABOUTS[how](about))(tensors)
+    save_tensors(tmp_path / stage.name, tensors, about)
+    trainer = build_trainer(config(), lists, build_model(config(), lists))
+    before = {name: value.clone() for name, value in trainer.state().items()}
+    assert begin_after(shared_stages(config(), lists, tmp_path), trainer) == ()
+    after = trainer.state()
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[n], before[n]) or "objective" in n for n in before)
+    assert (trainer.progress.mark, trainer.progress.history, trainer.chosen) == (0, [], {})
+
+
+def test_a_stage_that_fits_is_taken_over(stage: Path, lists: Lists) -> None:
+    trainer = build_trainer(config(), lists, build_model(config(), lists))
+    (said,) = begin_after(shared_stages(config(), lists, stage.parent), trainer)
+    assert said == "warm-up reused from kso-red, seed 0, in run"
+    assert trainer.progress.epoch == 1

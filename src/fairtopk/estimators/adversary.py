@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from fairtopk.errors import InputError
 from fairtopk.estimators.settings import DprSettings
 from fairtopk.kernels.seeding import seeded
 
@@ -137,7 +138,13 @@ class Adversary(nn.Module):
         return torch.cat(parts) if parts else torch.empty(0)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go back to what `get_extra_state` returned."""
+        """Go back to what `get_extra_state` returned, refusing what it could not have."""
+        size = sum(1 + 2 * one.numel() for one in self.parameters())
+        if state.shape not in ((0,), (size,)) or not bool(state.isfinite().all()):
+            raise InputError(
+                f"the adversary's optimizer needs {size} finite numbers, or none before its "
+                f"first step"
+            )
         kept: dict[int, dict[str, Tensor]] = {}
         left = state.clone()  # for Adam writes to it
         for number, one in enumerate(self.parameters() if len(state) else ()):

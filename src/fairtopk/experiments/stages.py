@@ -1,12 +1,13 @@
 """What runs share, trained once and kept: a warm-up, a colour-blind scorer to start from."""
 
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from torch import Tensor
 
 from fairtopk.checkpoints import Saved, load_tensors, save_tensors
@@ -15,15 +16,17 @@ from fairtopk.experiments.build import AnyLists, reads_features_alone
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.keys import teacher_key, warmup_key
 from fairtopk.experiments.phases import BLIND, has_third
+from fairtopk.progress import Progress
 from fairtopk.robust.trainer import RobustTrainer
-from fairtopk.training import Progress, Trainer, under
+from fairtopk.training import Trainer, under
 
 AnyTrainer = Trainer | RobustTrainer
 
+KEY = "key"  # what a stage is named by, in its file too
 CHOSEN = "chosen"  # what names of the weights of a chosen epoch begin with
 
 
-class Kept(BaseModel):
+class Kept(BaseModel, strict=True):
     """What a file says of the state in it.
 
     Attributes:
@@ -34,7 +37,7 @@ class Kept(BaseModel):
     """
 
     progress: Progress
-    seconds: float = 0.0
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
     reused: tuple[str, ...] = ()
     made_by: str = ""
 
@@ -70,11 +73,11 @@ def begin_after(stages: Sequence[Stage], trainer: AnyTrainer) -> tuple[str, ...]
     for stage in reversed(stages):
         with suppress(InputError):  # a damaged one is trained again, and kept anew
             saved = load_tensors(stage.path)
+            if saved.about.get(KEY) != stage.path.stem:
+                raise InputError(f"{stage.path} is not the stage that its name tells")
             chosen = under(CHOSEN, saved.tensors)
-            weights = [*under("scorer", saved.tensors).values(), *chosen.values()]
-            if not all(bool(value.isfinite().all()) for value in weights):
-                raise InputError(f"{stage.path} holds a weight that is not finite")
-            kept = load_trainer(trainer, stage.path, saved, chosen)
+            own = {name: one for name, one in saved.tensors.items() if not _is_chosen(name)}
+            kept = load_trainer(trainer, stage.path, saved._replace(tensors=own), chosen)
             return (f"{trainer.phases[stage.phase].name} reused from {kept.made_by}",)
     return ()
 
@@ -84,7 +87,7 @@ def load_trainer(
 ) -> Kept:
     """Put a trainer where a file's state is, refusing a state that does not fit it.
 
-    Returns what the file says of the state.
+    A trainer that refuses one stays as it was. Returns what the file says of the state.
 
     Args:
         trainer: As it was built.
@@ -93,13 +96,22 @@ def load_trainer(
         model: The weights of the chosen epoch, if there is one.
     """
     try:
-        kept = Kept.model_validate(state.about)
-        if not 0 <= kept.progress.phase <= len(trainer.phases):
-            raise ValueError("no such phase")
-        trainer.load_state(state.tensors, asdict(kept.progress), dict(model))
+        # As JSON: there a list is a tuple, and yet no text a number.
+        kept = Kept.model_validate_json(json.dumps(state.about))
+        progress = kept.progress
+        if state.about.get("step", progress.mark) != progress.mark:
+            raise InputError("its step is not that of its progress")
+        trainer.load_state(state.tensors, asdict(progress), dict(model))
+    except InputError as error:
+        raise InputError(f"{path} does not fit the run's config and data: {error}") from error
     except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
         raise InputError(f"{path} does not fit the run's config and data") from error
     return kept
+
+
+def _is_chosen(name: str) -> bool:
+    """Return whether a tensor is a weight of the chosen epoch."""
+    return name.startswith(f"{CHOSEN}.")
 
 
 def keep_for_others(stages: Sequence[Stage], trainer: AnyTrainer, *, made_by: str) -> None:
@@ -117,7 +129,7 @@ def keep_for_others(stages: Sequence[Stage], trainer: AnyTrainer, *, made_by: st
         if progress.phase != phase or not trainer.phase_is_over():
             continue
         chosen = {f"{CHOSEN}.{name}": value for name, value in trainer.chosen.items()}
-        about = {"progress": asdict(progress), "made_by": made_by}
+        about = {KEY: path.stem, "progress": asdict(progress), "made_by": made_by}
         with suppress(OSError, InputError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             save_tensors(path, trainer.state() | chosen, about, private=True)

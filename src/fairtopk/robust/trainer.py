@@ -15,11 +15,13 @@ import torch
 from torch import Tensor
 
 from fairtopk.batches import Batch
+from fairtopk.errors import InputError
 from fairtopk.kernels.doubly_stochastic import Floats
+from fairtopk.progress import Progress, Record, Stretch, check_progress
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.robust.sides import gaps
-from fairtopk.training import Progress, Record, Trainer, under
+from fairtopk.training import Trainer, check_finite, check_layout, under
 
 CALIBRATION = 1_000  # lists at most that the multiplier of serving is found on
 LAM = "multipliers"
@@ -100,6 +102,11 @@ class RobustTrainer:
         problem, settings = self.problem, scorer.settings
         theta, relevance = scorer.theta.numpy(), problem.relevance
         if self.progress.epoch:
+            if len(self.lam) not in (1, len(relevance)):
+                raise InputError(
+                    f"the checkpoint has {len(self.lam)} multipliers for {len(relevance)} "
+                    f"training lists; train again into a new folder"
+                )
             relevance = worth(theta, self.lam, problem)[2].relevance
         shared = settings.multiplier == "data"
         balanced = balance(relevance, problem, share=scorer.share, shared=shared)
@@ -137,13 +144,25 @@ class RobustTrainer:
     def load_state(
         self, tensors: dict[str, Tensor], progress: dict[str, Any], model: dict[str, Tensor]
     ) -> None:
-        """Go back to where `state`, `progress` and `model` were saved."""
+        """Go back to where `state`, `progress` and `model` were saved.
+
+        What does not fit is refused, and the trainer stays as it was.
+        """
         if progress["phase"] < len(self.blind.phases):
             self.blind.load_state(tensors, progress, under(BASE, model))
             return
-        self.blind.progress = Progress(**progress)
-        self.lam = tensors[LAM].numpy()
+        found, settings = Progress(**progress), self.scorer.settings
+        rounds = Stretch(self.phases[-1].name, settings.rounds, settings.iterations)
+        check_progress(found, [*self.blind.stretches(), rounds])
+        wanted = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}
+        lists = len(tensors[LAM]) if LAM in tensors and tensors[LAM].dim() else 1
+        size = 1 if settings.multiplier == "data" else lists
+        wanted[LAM] = torch.empty(size, dtype=torch.float64, device="meta")
+        check_layout(tensors, wanted)
+        check_finite(tensors)
         self.scorer.load_state_dict(under("scorer", tensors))
+        self.lam = tensors[LAM].numpy()
+        self.blind.progress = found
 
 
 def _thinned(batches: Sequence[Batch]) -> list[Batch]:
