@@ -23,7 +23,7 @@ from results import commit, movielens_plan
 from run_records import bring_back, keep, noting
 
 from fairtopk.experiments.grid import Afterwards, Cell, cells_of
-from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.result import METRICS, Owner, read_result
 from fairtopk.experiments.sweep import run_sweep
 from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.paper_seeds import change_of
@@ -100,7 +100,7 @@ def read_rows(cells: dict[str, list[Cell]], out: Path) -> Iterable[dict[str, Any
     for choice, of in cells.items():
         for cell in of:
             if (path := out / cell.name / METRICS).exists():
-                metrics = read_result(path)["metrics"]
+                metrics = read_result(path, Owner(cell.config))["metrics"]
                 points.setdefault((choice, cell.config.method.c), {})[cell.config.seed] = (
                     metrics
                 )

@@ -21,6 +21,7 @@ from fairtopk.experiments.config_file import check_config, dump_config
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.identity import IDENTITY, Identity, config_digest
 from fairtopk.experiments.result import CONFIG, METRICS
+from fairtopk.experiments.result_schema import sealed
 from fairtopk.experiments.run import LOG, PROVENANCE
 from fairtopk.experiments.sweep import Event
 
@@ -152,5 +153,5 @@ def _write(record: Record, cell: Cell, folder: Path) -> None:
     whose = Identity(cell.name, config_digest(cell.config), data)._asdict()
     for name, values in files.items():
         of_run = name == PROVENANCE or "metrics" in values
-        whole = values | {IDENTITY: whose} if of_run else values
+        whole = sealed(values | {IDENTITY: whose}) if of_run else values
         write_text(folder / name, json.dumps(whole, indent=2) + "\n")

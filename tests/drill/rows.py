@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.experiments.result_schema import sealed
 
 Do = Callable[[Path], None]
 
@@ -165,6 +166,17 @@ def edited(name: str, edit: Callable[[Any], Any]) -> Do:
         found = json.loads((folder / name).read_text())
         new = edit(found)
         (folder / name).write_text(json.dumps(found if new is None else new))
+
+    return do
+
+
+def resealed(name: str, edit: Callable[[Any], Any]) -> Do:
+    """Change what a JSON file with a checksum holds, and give it one that fits."""
+
+    def do(folder: Path) -> None:
+        found = json.loads((folder / name).read_text())
+        new = edit(found)
+        (folder / name).write_text(json.dumps(sealed(found if new is None else new)))
 
     return do
 

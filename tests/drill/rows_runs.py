@@ -23,6 +23,7 @@ from drill.rows import (
     header,
     put,
     removed,
+    resealed,
     row,
     set_key,
     swap,
@@ -125,7 +126,29 @@ TENSORS: dict[str, Callable[[Tensors], Any]] = {  # of a model or a state
 }
 
 
-HARMLESS = ("has a tensor too many", "has a tensor of whole numbers")  # in a state
+OPTIMIZER: dict[str, Callable[[Tensors], Any]] = {  # of a state
+    "lacks what the optimizer remembers": lambda found: _dropped(found, "optimizer."),
+    "lacks a moment": lambda found: found.pop(_moment(found)),
+    "has a moment of another shape": lambda found: found.update(
+        {_moment(found): torch.zeros(2, 2)}
+    ),
+    "has a moment that is NaN": lambda found: found[_moment(found)].fill_(torch.nan),
+    "has a moment below 0": lambda found: found[_moment(found)].fill_(-1.0),
+    "has weights that are NaN": lambda found: found[_weight(found)].fill_(torch.nan),
+}
+
+
+def _dropped(found: Tensors, start: str) -> None:
+    for name in [one for one in found if one.startswith(start)]:
+        del found[name]
+
+
+def _moment(found: Tensors) -> str:
+    return next(name for name in sorted(found) if name.endswith("exp_avg_sq"))
+
+
+def _weight(found: Tensors) -> str:
+    return next(name for name in sorted(found) if name.startswith("scorer."))
 
 
 def _map(found: Tensors, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
@@ -146,6 +169,13 @@ STATES: dict[str, Edit] = {
     "has progress in a phase that is text": set_key("progress.phase", "x"),
     "has progress with a history that is a number": set_key("progress.history", 1),
     "has seconds that are text": set_key("seconds", "x"),
+    "has seconds below 0": set_key("seconds", -1.0),
+    "has an empty record": set_key("progress.history", [{}]),
+    "has a choice that is not there": set_key("progress.chosen", 77),
+    "has no choice": set_key("progress.chosen", None),
+    "has an epoch too many": set_key("progress.epoch", 99),
+    "has a step below 0": set_key("progress.step", -1),
+    "has a sum without a count": set_key("progress.sums", {"loss": 1.0}),
 }
 
 
@@ -228,7 +258,11 @@ def resumed() -> list[Row]:
             all_of(unfinished, tensors(name, edit)), says=RUN)
         for name, short in both
         for how, edit in TENSORS.items()
-        if name == MODEL or how not in HARMLESS
+    ]  # fmt: skip
+    rows += [
+        row(f"resume: state.safetensors {how}", RESUME,
+            all_of(unfinished, tensors(STATE, edit)), says="state.safetensors does not fit")
+        for how, edit in OPTIMIZER.items()
     ]  # fmt: skip
     rows += [
         row("resume: the state of another run", RESUME,
@@ -280,6 +314,16 @@ RESULTS: dict[str, Edit] = {
     "has warnings that are a number": set_key("warnings", 1),
     "is of another method": set_key("method", "k-song"),
     "is of another seed": set_key("seed", 7),
+    "is of another part": set_key("part", "validation"),
+    "is of another protocol": set_key("protocol", "full"),
+    "has an interval without bounds": set_key("metrics.ndcg@5.ci95", [None, None]),
+    "has a gap at one K less": drop_key("metrics.exposure_gap@5"),
+    "has no metric": set_key("metrics", {}),
+    "has no word of labels": drop_key("needs_labels_when_serving"),
+    "has another protocol that is null": set_key("other_protocol", {"protocol": None}),
+    "has another protocol without a gap": drop_key(
+        "other_protocol.metrics.rank_exposure_gap@5"
+    ),
 }
 
 
@@ -298,9 +342,19 @@ def reported() -> list[Row]:
         for how, text in TEXTS.items()
     ]
     rows += [
-        row(f"report: metrics.json {how}", REPORT, edited(METRICS, edit), code=0)
+        row(
+            f"report: metrics.json {how}",
+            REPORT,
+            resealed(METRICS, edit),
+            code=0,
+            says="kso-red",
+        )
         for how, edit in RESULTS.items()
     ]
+    rows += [
+        row("report: an edited number in metrics.json", REPORT,
+            edited(METRICS, set_key("metrics.ndcg@5.mean", 0.5)), code=0, says="kso-red"),
+    ]  # fmt: skip
     beside = {
         "log.jsonl": f"{RUN}/log.jsonl",
         "provenance.json": PROVENANCE,
@@ -330,6 +384,66 @@ def reported() -> list[Row]:
         row("report: a folder in markup", REPORT, _renamed_run("[x]"), code=0),
         row("report: a folder of HTML", REPORT, _renamed_run("<b>x<b>"), code=0),
         row("report: a link to the folder above", REPORT, as_link("runs/up", ".."), code=0),
+    ]  # fmt: skip
+    return rows
+
+
+QUERIES: dict[str, Edit] = {  # of the values of each query
+    "has names that are lists": set_key("metrics", [[1]]),
+    "has no protocol": drop_key("protocol"),
+    "is of another protocol": set_key("protocol", "full"),
+    "is of another part": set_key("part", "validation"),
+    "is of another seed": set_key("seed", 7),
+}
+GOAL_RUN = "goal-run"
+SEARCH = f"{GOAL_RUN}/search.json"
+SEARCHES: dict[str, Edit] = {
+    "has another verdict": set_key("reached", lambda reached: not reached),
+    "has another goal": set_key("goal.target.at_most", 0.1),
+    "has no chance level": drop_key("colour_blind.by_chance"),
+    "has a try without what it is of the blind": lambda found: found["tries"][0].update(
+        target_relative=None
+    ),
+    "is of another run": set_key("identity.run", "0" * 32),
+}
+
+
+def belonging() -> list[Row]:
+    """Return files of another run or of other lists, where each is read."""
+    rows = [
+        row(f"report: per_query.safetensors {how}, checksum and all", REPORT,
+            about(PER_QUERY, edit), code=0, says="damaged per_query.safetensors")
+        for how, edit in QUERIES.items()
+    ]  # fmt: skip
+    rows += [
+        row("export: the metrics of another method", COMMANDS["export"],
+            copied("runs/k-song/metrics.json", METRICS), says="metrics.json is of another run"),
+        row("export: the metrics of another seed", COMMANDS["export"],
+            copied("other-run/metrics.json", METRICS), says="metrics.json is of another run"),
+        row("export: an edited number in metrics.json", COMMANDS["export"],
+            edited(METRICS, set_key("metrics.ndcg@5.mean", 0.5)), says="checksum"),
+        row("resume: an edited number in metrics.json", RESUME,
+            edited(METRICS, set_key("metrics.ndcg@5.mean", 0.5)), says=METRICS),
+    ]  # fmt: skip
+    rows += [
+        row(f"resume: metrics.json {how}, checksum and all", RESUME,
+            resealed(METRICS, RESULTS[how]), says=METRICS)
+        for how in RESULTS
+        if how.startswith("is of") or "interval" in how or "protocol" in how
+    ]  # fmt: skip
+    goal = f"train goal.toml --out {GOAL_RUN} --resume"
+    rows += [
+        row(f"goal: search.json {how}", goal, resealed(SEARCH, edit), code=(0, 1))
+        for how, edit in SEARCHES.items()
+    ]
+    tried = f"{GOAL_RUN}/tries/colour-blind/validation.json"
+    rows += [
+        row("goal: a try of another run", goal,
+            all_of(removed(SEARCH), copied(METRICS, tried)),
+            says="validation.json is of another run", leaves=True),
+        row("goal: a try that was edited", goal,
+            all_of(removed(SEARCH), edited(tried, set_key("metrics.ndcg@5.mean", 0.5))),
+            says="validation.json is damaged", leaves=True),
     ]  # fmt: skip
     return rows
 
@@ -482,4 +596,6 @@ def cached() -> list[Row]:
     return rows
 
 
-ROWS = [*opened(), *resumed(), *reported(), *prepared(), *searched(), *cached()]
+ROWS = [
+    *opened(), *resumed(), *reported(), *belonging(), *prepared(), *searched(), *cached(),
+]  # fmt: skip

@@ -61,20 +61,25 @@ def write_fake(cell: Cell, runs: Path) -> None:
         "method": config.method.name, "seed": config.seed, "part": "test", "unrated": 300,
         "data": "films-1x1", "chosen_epoch": 2, "seconds": {"training": 90.0},
         "needs_labels_when_serving": config.method.name == "robust",
+        "c": config.method.c, "c_relative": config.method.c_relative,
         "metrics": {n: m._asdict() for n, m in means_with_intervals(values).items()},
     }  # fmt: skip
-    about = {"metrics": list(values)}
-    saved = Saved(values | {"user": torch.arange(USERS)}, about)
+    tensors = values | {"user": torch.arange(USERS)}
+    about = {"metrics": list(values), "data": told["data"], "part": "test"}
+    sampled, full = (
+        Saved(tensors, about | {"protocol": protocol, "seed": seed})
+        for protocol, seed in (("sampled", config.seed), ("full", None))
+    )
     identity = Identity(cell.name, config_digest(config), cell.name[:9])
-    write_result(out / "metrics.json", {**told, "protocol": "sampled"}, saved, identity)
+    write_result(out / "metrics.json", {**told, "protocol": "sampled"}, sampled, identity)
     if "full" in cell.protocols:
-        write_result(out / "metrics-full.json", {**told, "protocol": "full"}, saved, identity)
+        write_result(out / "metrics-full.json", {**told, "protocol": "full"}, full, identity)
     for place, asked in enumerate(cell.reranked):
         record = {"method": asked.method, "k": 50, "settings": dict(asked.options)}
         record |= {"lists": USERS, "unmet": 0}
         name = f"{told['method']} + {asked.method}"
         reranked = {**told, "protocol": "sampled", "method": name, "reranked": record}
-        write_result(out / f"rerank-{place}.json", reranked, saved, identity)
+        write_result(out / f"rerank-{place}.json", reranked, sampled, identity)
     means = {f"valid_{name}": float(value.nanmean()) for name, value in values.items()}
     log = [{"phase": "method", "epoch": epoch, "loss": 1.0, **means} for epoch in (1, 2)]
     (out / "log.jsonl").write_text("".join(json.dumps(one) + "\n" for one in log))

@@ -9,6 +9,8 @@ import polars as pl
 import pytest
 
 from fairtopk.experiments.config_file import dump_config
+from fairtopk.experiments.identity import config_digest
+from fairtopk.experiments.result_schema import sealed
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -51,11 +53,14 @@ def test_changes_are_from_k_song_of_the_same_seed(choices: ModuleType, data: Pat
             folder = data / cell.name
             folder.mkdir(parents=True)
             result = {
-                "identity": {"run": cell.name, "config": "", "data": ""},
+                "identity": {
+                    "run": cell.name, "config": config_digest(cell.config), "data": "",
+                },
+                "seed": seed, "c": c, "c_relative": None, "needs_labels_when_serving": False,
                 "method": cell.config.method.name, "data": "films", "part": "test",
                 "protocol": "sampled", "metrics": metrics,
             }  # fmt: skip
-            (folder / "metrics.json").write_text(json.dumps(result))
+            (folder / "metrics.json").write_text(json.dumps(sealed(result)))
     rows = pl.DataFrame(choices.read_rows(cells, data), infer_schema_length=None)
     assert rows["seeds"].to_list() == [3] * 9
     changes = rows["rank_exposure_gap_change"].to_list()

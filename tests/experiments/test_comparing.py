@@ -37,8 +37,12 @@ def values(*, shift: float = 0.0, seed: int = 0) -> dict[str, Tensor]:
 def result(folder: Path, of: dict[str, Tensor], **about: Any) -> Path:
     users = {"user": torch.arange(len(next(iter(of.values()))))}
     cell = {"mean": 0.5, "ci95": [0.4, 0.6], "n": 40, "undefined": 0}
-    told = ABOUT | about | {"method": "k-song", "metrics": dict.fromkeys(of, cell), "seed": 0}
-    saved = Saved(of | users, ABOUT | about | {"metrics": list(of)})
+    said = ABOUT | about
+    told = said | {
+        "method": "k-song", "metrics": dict.fromkeys(of, cell), "seed": said["seed"] or 0,
+        "c": None, "c_relative": None, "needs_labels_when_serving": False,
+    }  # fmt: skip
+    saved = Saved(of | users, said | {"metrics": list(of)})
     write_result(folder / "metrics.json", told, saved, Identity(folder.name, "c", "d"))
     return folder
 

@@ -1,7 +1,9 @@
 """A goal in place of a weight: its table, and searches on the embedded data, killed too."""
 
 import json
+import shutil
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from fairtopk.experiments.goal_commands import verdict
 from fairtopk.experiments.goal_run import reach
 from fairtopk.experiments.measuring import evaluate_run
 from fairtopk.experiments.result import read_result
+from fairtopk.experiments.result_schema import sealed
 from fairtopk.experiments.run import train_run
 from fairtopk.metrics.summary import METRICS
 
@@ -278,11 +281,72 @@ def test_a_search_that_is_over_is_not_repeated_and_another_goal_is_refused(
         reach(config, other, tmp_path, resume=True)
 
 
+def untrained(words: str) -> Any:
+    """Stand for a search that trains nothing."""
+    raise AssertionError(words)
+
+
+Edit = Callable[[dict[str, Any]], Any]
+SEARCHES: dict[str, Edit] = {
+    "another verdict": lambda told: told.update(reached=not told["reached"]),
+    "another goal": lambda told: told["goal"]["target"].update(at_most=0.9),
+    "another choice": lambda told: told.update(chosen={"weight": 10.0, "run": "tries/x"}),
+    "another value": lambda told: told["tries"][0].update(target=1.0),
+    "a try less": lambda told: told["tries"].pop(),
+    "another end": lambda told: told.update(ended="flat"),
+    "no chance level": lambda told: told["colour_blind"].pop("by_chance"),
+    "a value relative to nothing": lambda told: told["tries"][0].update(target_relative=None),
+    "another run": lambda told: told["identity"].update(run="0" * 32),
+    "no identity": lambda told: told.pop("identity"),
+    "another seed": lambda told: told.update(seed=7),
+}
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["resealed", "edited"])
+@pytest.mark.parametrize("how", SEARCHES)
+def test_an_edited_search_is_made_again_from_its_tries(
+    searched: Searched, tmp_path: Path, how: str, fits: bool
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(searched.out, out)
+    told = json.loads((out / "search.json").read_text())
+    SEARCHES[how](told)
+    (out / "search.json").write_text(json.dumps(sealed(told) if fits else told))
+    again = reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+    assert again == searched.told == json.loads((out / "search.json").read_text())
+
+
+def test_a_try_of_another_run_is_refused(searched: Searched, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(searched.out, out)
+    (out / "search.json").unlink()
+    first, second = (out / one["run"] / "validation.json" for one in searched.told["tries"])
+    shutil.copy(second, first)
+    with pytest.raises(InputError, match=r"validation\.json is of another run"):
+        reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+
+
+def test_a_damaged_try_is_told_of_and_measured_again(
+    searched: Searched, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(searched.out, out)
+    (out / "search.json").unlink()
+    path = out / searched.told["tries"][0]["run"] / "validation.json"
+    path.write_text(path.read_text().replace('"finished": true', '"finished": false'))
+    with pytest.raises(
+        InputError, match=r"validation\.json is damaged; remove it, and --resume"
+    ):
+        reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+    path.unlink()
+    assert reach(searched.config, searched.goal, out, resume=True) == searched.told
+
+
 def test_a_weight_that_training_breaks_off_with_is_too_strong(
     searched: Searched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What weights give is made up: the gap halves at 0.1, and 1 breaks off."""
-    blind = read_result(searched.out / "tries" / "colour-blind" / "validation.json")
+    blind = read_result(searched.out / "tries" / "colour-blind" / "validation.json", None)
 
     def made_up(folder: Any, weight: float) -> dict[str, Any]:
         if weight >= 1:

@@ -20,10 +20,15 @@ from fairtopk.experiments.build import build_model
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import check_config, dump_config
+from fairtopk.experiments.exported import export_run
+from fairtopk.experiments.identity import identity_of
 from fairtopk.experiments.measuring import evaluate_run
+from fairtopk.experiments.result import Owner, read_queries, read_result
+from fairtopk.experiments.result_schema import sealed
 from fairtopk.experiments.run import build_trainer, train_run
 from fairtopk.experiments.stages import begin_after, shared_stages
 from fairtopk.experiments.stopping import ENDING
+from fairtopk.experiments.train_commands import show_result
 from fairtopk.lists import Lists
 from fairtopk.training import Trainer
 
@@ -508,3 +513,147 @@ def test_a_stage_that_fits_is_taken_over(stage: Path, lists: Lists) -> None:
     (said,) = begin_after(shared_stages(config(), lists, stage.parent), trainer)
     assert said == "warm-up reused from kso-red, seed 0, in run"
     assert trainer.progress.epoch == 1
+
+
+Edit = Callable[[dict[str, Any]], Any]
+
+
+def resealed(path: Path, change: Edit) -> None:
+    """Change a metrics file, and give it a checksum that fits."""
+    told = json.loads(path.read_text())
+    change(told)
+    path.write_text(json.dumps(sealed(told)))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"method": "k-song"}, "is of method k-song, and the run of kso-red"),
+        ({"seed": 1}, "is of seed 1, and the run of 0"),
+        ({"part": "validation"}, "is of part validation, and the run of test"),
+        ({"protocol": "full"}, "is of protocol full, and the run of sampled"),
+    ],
+)
+def test_metrics_that_are_not_of_the_run_are_refused(
+    copied: Path, lists: Lists, change: dict[str, Any], sentence: str
+) -> None:
+    out = copied / "kso-red"
+    resealed(out / "metrics.json", lambda told: told.update(change))
+    with pytest.raises(ft.InputError, match=sentence):
+        train_run(config(), out, lists=lists, resume=True)
+    assert {result.run.name for result in collect(copied).results} == {"k-song"}
+
+
+def test_metrics_at_other_k_are_refused(copied: Path, lists: Lists) -> None:
+    def at_20(told: dict[str, Any]) -> None:
+        told["metrics"] = {n.replace("@10", "@20"): v for n, v in told["metrics"].items()}
+
+    resealed(copied / "kso-red" / "metrics.json", at_20)
+    with pytest.raises(ft.InputError, match=r"is of K \[20\], and the run of \[10\]"):
+        train_run(config(), copied / "kso-red", lists=lists, resume=True)
+
+
+def test_an_edited_number_is_refused(copied: Path, lists: Lists) -> None:
+    path = copied / "kso-red" / "metrics.json"
+    told = json.loads(path.read_text())
+    told["metrics"]["ndcg@10"]["mean"] += 0.1
+    path.write_text(json.dumps(told))
+    with pytest.raises(ft.InputError, match="its checksum does not fit its content"):
+        read_result(path, None)
+    with pytest.raises(ft.InputError, match=r"metrics\.json is damaged; remove it"):
+        train_run(config(), copied / "kso-red", lists=lists, resume=True)
+
+
+def test_a_model_card_has_no_metrics_of_another_run(copied: Path, tmp_path: Path) -> None:
+    shutil.copy(copied / "k-song" / "metrics.json", copied / "kso-red")
+    with pytest.raises(ft.InputError, match=r"metrics\.json is of another run"):
+        export_run(copied / "kso-red", tmp_path / "model.onnx")
+    assert not (tmp_path / "model.onnx").exists()
+
+
+def other_without(key: str) -> Edit:
+    return lambda told: told["other_protocol"]["metrics"].pop(key)
+
+
+UNSHOWN: dict[str, Edit] = {
+    "no bounds": lambda told: told["metrics"]["ndcg@10"].update(ci95=[None, None]),
+    "one bound": lambda told: told["metrics"]["ndcg@10"].update(ci95=[0.1, None]),
+    "a metric at another K alone": lambda told: told["metrics"].update(
+        {"exposure_gap@20": told["metrics"]["exposure_gap@10"]}
+    ),
+    "NDCG at one K more": lambda told: told["metrics"].update(
+        {"ndcg@20": told["metrics"]["ndcg@10"]}
+    ),
+    "no metrics": lambda told: told.update(metrics={}),
+    "no word of labels": lambda told: told.pop("needs_labels_when_serving"),
+    "a count below 0": lambda told: told["metrics"]["ndcg@10"].update(undefined=-1),
+    "another protocol without the gap by rank": other_without("rank_exposure_gap@10"),
+    "another protocol without NDCG": other_without("ndcg@10"),
+    "another protocol that is null": lambda told: told.update(
+        other_protocol={"protocol": None}
+    ),
+    "another protocol that is empty": lambda told: told.update(other_protocol={}),
+    "another protocol without metrics": lambda told: told["other_protocol"].update(metrics={}),
+}
+
+
+@pytest.mark.parametrize("how", UNSHOWN)
+def test_metrics_that_cannot_be_shown_are_refused(copied: Path, how: str) -> None:
+    path = copied / "kso-red" / "metrics.json"
+    show_result(read_result(path, Owner(config())))
+    resealed(path, UNSHOWN[how])
+    with pytest.raises(
+        ft.InputError, match="is not a metrics file of this version, or damaged"
+    ):
+        read_result(path, Owner(config()))
+
+
+def drop(key: str) -> Callable[[Tensors, dict[str, Any]], Any]:
+    return lambda _, about: about.pop(key)
+
+
+def say(**changes: Any) -> Callable[[Tensors, dict[str, Any]], Any]:
+    return lambda _, about: about.update(changes)
+
+
+QUERIES: dict[str, tuple[Callable[[Tensors, dict[str, Any]], Any], str]] = {
+    "names that are lists": (say(metrics=[[1]]), "does not say which values"),
+    "no names": (say(metrics=[]), "does not say which values"),
+    "a name twice": (lambda _, about: about["metrics"].append("ndcg@10"), "does not hold"),
+    "no protocol": (drop("protocol"), "does not say which values"),
+    "another protocol": (say(protocol="full"), "is of protocol full, and the metrics file"),
+    "another part": (say(part="validation"), "is of part validation, and the metrics file"),
+    "another seed": (say(seed=7), "is of seed 7, and the metrics file"),
+    "values that are true or false": (
+        lambda found, _: put(found, "ndcg@10", found["ndcg@10"] > 0), "torch.bool",
+    ),
+    "values of double precision": (
+        lambda found, _: put(found, "ndcg@10", found["ndcg@10"].double()), "torch.float64",
+    ),
+    "users that are no whole numbers": (
+        lambda found, _: put(found, "user", found["user"].float()), "torch.float32",
+    ),
+    "values of fewer users": (
+        lambda found, _: put(found, "ndcg@10", found["ndcg@10"][1:].clone()), "other queries",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", QUERIES)
+def test_values_of_each_query_must_be_those_of_the_metrics(copied: Path, how: str) -> None:
+    spoil, sentence = QUERIES[how]
+    path = copied / "kso-red" / "per_query.safetensors"
+    result = read_result(path.with_name("metrics.json"), Owner(config()))
+    tensors, about = read_queries(path, result)
+    spoil(tensors, about)
+    save_tensors(path, tensors, about)
+    with pytest.raises(ft.InputError) as error:
+        read_queries(path, result)
+    assert str(error.value).startswith(str(path))
+    assert sentence in str(error.value)
+
+
+def test_an_identity_is_compared_where_the_data_is_at_hand(runs: Path) -> None:
+    other = identity_of(config(), ft.split(ft.load("synthetic", seed=1)))
+    with pytest.raises(ft.InputError, match="the data is not what"):
+        read_result(runs / "kso-red" / "metrics.json", Owner(config(), other))

@@ -1,5 +1,6 @@
 """The records of runs that benchmarks/run_records.py keeps beside the pages."""
 
+import json
 import lzma
 import shutil
 import sys
@@ -15,6 +16,7 @@ from fairtopk.experiments.flattening import falls_once
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.rerank_requests import Asked
 from fairtopk.experiments.reranked_results import with_reranked
+from fairtopk.experiments.result_schema import ResultFile, sealed
 from fairtopk.experiments.sweep import Event
 from fairtopk.reporting.paper_tables import Fall
 from fairtopk.reporting.results import Result
@@ -60,6 +62,16 @@ def told(runs: Path) -> dict[tuple[str, str], tuple[dict[str, float], dict[str, 
         (one.run.name, one.lists["protocol"]): (means(one), (one.run.log or [{}])[-1])
         for one in found
     }
+
+
+def test_published_records_are_metrics_files_of_this_version(records: ModuleType) -> None:
+    found = records._read(REPOSITORY / "docs" / "results" / "movielens-runs.jsonl.xz")
+    whose = {"run": "", "config": "", "data": ""}
+    for record in found.values():
+        for told in record["files"].values():
+            if "metrics" in told:
+                ResultFile.model_validate_json(json.dumps(sealed(told | {"identity": whose})))
+    assert len(found) > 100
 
 
 @pytest.mark.slow

@@ -55,12 +55,19 @@ def write_run(
     given = {"name": name, "k": ks[0], **settings}
     given |= {} if c is None else {"c_relative": c}
     config = check_config(
-        {"seed": seed, "method": given, "data": source or {"source": "synthetic"}}, "the test"
+        {
+            "seed": seed,
+            "method": given,
+            "data": source or {"source": "synthetic"},
+            "evaluation": {"k": list(ks)},
+        },
+        "the test",
     )
     values = metrics_of(c or 0.0, seed, ks)
     result = {
         "method": name, "c": None, "c_relative": c, "seed": seed, "data": data,
         "protocol": protocol, "part": "test", "chosen_epoch": 2,
+        "needs_labels_when_serving": False,
         "metrics": {
             key: mean._asdict() for key, mean in means_with_intervals(values, seed=0).items()
         },
@@ -69,7 +76,8 @@ def write_run(
         cell = {"mean": 0.3 / (1 + (c or 0.0)), "ci95": [0.01, 0.9], "n": USERS, "undefined": 0}
         result["metrics"] |= {f"{name}@{k}": cell for name in ("rsp", "reo") for k in ks}
         result["score_spread"] = {"mean": 1.25}
-    about = {"data": data, "protocol": protocol, "metrics": list(values)}
+    about = {"data": data, "protocol": protocol, "metrics": list(values), "part": "test"}
+    about["seed"] = seed if protocol == "sampled" else None
     users = {"user": torch.arange(USERS)}
     identity = Identity(f"{out}", config_digest(config), sha256)
     write_result(out / file, result, Saved(values | users, about), identity)

@@ -9,6 +9,7 @@ import pytest
 
 import fairtopk as ft
 from fairtopk.experiments.collecting import collect
+from fairtopk.experiments.result_schema import sealed
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.frame import safe_json
 from fairtopk.reporting.page import sweep_page
@@ -136,7 +137,7 @@ def test_what_is_missing_is_said(sweep: Path, write_run: WriteRun) -> None:
     write_run(sweep / "broken", c=3.0)
     (sweep / "broken" / "metrics-full.json").write_text("{")
     early = json.loads((sweep / "broken" / "metrics.json").read_text()) | {"finished": False}
-    (sweep / "broken" / "metrics-early.json").write_text(json.dumps(early))
+    (sweep / "broken" / "metrics-early.json").write_text(json.dumps(sealed(early)))
     with pytest.warns(UserWarning, match="and left out"):
         text = Tags(page_of(sweep)).text
     for said in (

@@ -13,6 +13,8 @@ from fairtopk.experiments.identity import Identity
 from fairtopk.experiments.measuring import measure, some_users
 from fairtopk.experiments.protocols import other_protocol, why_no_other
 from fairtopk.experiments.result import (
+    METRICS,
+    Owner,
     is_of_some,
     measured_ks,
     metrics_name,
@@ -63,19 +65,20 @@ def told_of_other(config: Config, other: dict[str, Any] | None) -> dict[str, Any
     }
 
 
-def has_other(out: Path, own: dict[str, Any], protocol: str) -> bool:
+def has_other(out: Path, owner: Owner, protocol: str) -> bool:
     """Return whether a finished run was measured by another protocol for all users.
 
     Args:
         out: The run's folder.
-        own: What its metrics file says.
+        owner: The run, which its metrics files must be of.
         protocol: The other one.
     """
-    told = own.get("other_protocol") or {}
+    told = read_result(out / METRICS, owner).get("other_protocol") or {}
     if told.get("protocol") != protocol:
         return False
     try:
-        return not is_of_some(read_result(out / told["file"]))
+        other = read_result(out / told["file"], owner._replace(part=None))
+        return other["protocol"] == protocol and not is_of_some(other)
     except (InputError, OSError):
         return False
 

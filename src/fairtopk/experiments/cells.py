@@ -25,6 +25,7 @@ from fairtopk.experiments.reranked import OpenRun, rerank_run, result_name
 from fairtopk.experiments.result import (
     METRICS,
     Measures,
+    Owner,
     metrics_name,
     per_query,
     read_result,
@@ -46,7 +47,7 @@ def is_done(cell: Cell, out: Path) -> bool:
     """Return whether nothing is left to do for a cell."""
     folder = out / cell.name
     try:
-        read_result(folder / METRICS)
+        read_result(folder / METRICS, Owner(cell.config))
     except (OSError, InputError):  # a damaged one is told of when its turn comes
         return False
     return nothing_left(cell, _done(folder))
@@ -67,8 +68,9 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
 def _run(cell: Cell, folder: Path, out: Path) -> dict[str, Any]:
     lists = _load(cell.config.data, cell.config.seed)
     train_run(cell.config, folder, resume=True, warmups=out / WARMUPS, lists=lists)
+    owner = Owner(cell.config, identity_of(cell.config, lists))
     for protocol in cell.protocols:
-        if not has_other(folder, read_result(folder / METRICS), protocol):
+        if not has_other(folder, owner, protocol):
             _measure_by(protocol, cell, folder, lists)
     done = _done(folder)
     if left := [asked for asked in cell.reranked if _plain(asked) not in done["rerank"]]:
@@ -77,7 +79,7 @@ def _run(cell: Cell, folder: Path, out: Path) -> dict[str, Any]:
         done[what] += [one for one in asked if one not in done[what]]
     write_text(folder / AFTERWARDS, json.dumps(done, indent=2) + "\n")
     tidy_up(cell, out)
-    return read_result(folder / METRICS)
+    return read_result(folder / METRICS, owner)
 
 
 def tidy_up(cell: Cell, out: Path) -> None:

@@ -14,11 +14,13 @@ from fairtopk.estimators.methods import is_fair, weight_of
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import dump_config, load_config
 from fairtopk.experiments.goal_tries import TRIES
-from fairtopk.experiments.identity import IDENTITY, config_digest
+from fairtopk.experiments.identity import IDENTITY, Identity
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
+    DamagedError,
+    Owner,
     is_of_some,
     per_query_path,
     read_queries,
@@ -97,31 +99,33 @@ def _fault(out: Path) -> Fault | None:
     except (InputError, OSError) as error:
         return Fault(words, str(error))
     try:
-        found = read_result(out / METRICS)
-    except (InputError, OSError):
+        read_result(out / METRICS, Owner(config))
+    except (DamagedError, OSError):
         again = f"remove its {METRICS}, and measure again with: {resume_command(out)}"
         return Fault(words, again)
-    if found[IDENTITY]["config"] != config_digest(config):
+    except InputError:
         other = f"its {CONFIG} was edited, or its {METRICS} is of another run"
         return Fault("does not hold together", f"{other}; train it again into a new folder")
     return None
 
 
 def _results_of(out: Path, name: str, missing: list[str]) -> list[Result]:
-    config, first = load_config(out / CONFIG), read_result(out / METRICS)
+    config = load_config(out / CONFIG)
+    first = read_result(out / METRICS, Owner(config))
+    owner = Owner(config, Identity(**first[IDENTITY]), part=None)
     run = _run(out, name, config, first, missing)
     found = [_result(run, config, out / METRICS, first, missing)]
     for path in sorted(out.glob("metrics-*.json")):
         try:
-            later = read_result(path)
-            if later[IDENTITY] != first[IDENTITY]:
-                missing.append(f"{name}: {path.name} is of another run: it is left out.")
-            elif later.get("finished") is False:
+            later = read_result(path, owner)
+            if later.get("finished") is False:
                 missing.append(f"{name}: {path.name} is of the unfinished run: it is left out.")
             else:
                 found.append(_result(run, config, path, later, missing))
-        except (InputError, OSError):
+        except (DamagedError, OSError):
             missing.append(f"{name}: {path.name} cannot be read: it is left out.")
+        except InputError:
+            missing.append(f"{name}: {path.name} is of another run: it is left out.")
     return found
 
 

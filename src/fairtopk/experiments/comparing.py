@@ -14,12 +14,15 @@ from fairtopk.arguments import checked_path, shown
 from fairtopk.checkpoints import Saved
 from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError, KindError
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.console import add_row, table
 from fairtopk.experiments.latex import latex_table
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
     USER,
+    DamagedError,
+    Owner,
     per_query_path,
     read_queries,
     read_result,
@@ -172,8 +175,9 @@ def _per_query(path: Path) -> Saved:
             f"{path} {'holds no result' if path.is_dir() else 'does not exist'}; {GIVE}"
         )
     try:
-        result = read_result(metrics)
-    except InputError as error:
+        owner = Owner(load_config(path / CONFIG)) if (path / CONFIG).exists() else None
+        result = read_result(metrics, owner)
+    except DamagedError as error:
         raise InputError(f"{metrics} is not a metrics file, or damaged; {GIVE}") from error
     kept = per_query_path(metrics)
     if not kept.exists():

@@ -26,7 +26,7 @@ from fairtopk.experiments.flattening import flattened
 from fairtopk.experiments.locks import alone_in
 from fairtopk.experiments.opening import load_model
 from fairtopk.experiments.report import PAGE, report
-from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.result import METRICS, Owner, read_result
 from fairtopk.experiments.run import train_run
 from fairtopk.lists import Lists, split
 from fairtopk.metrics import exposure_gap
@@ -77,7 +77,7 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
                     warmups=out / WARMUPS,
                 )
         shutil.rmtree(out / WARMUPS, ignore_errors=True)
-        results = _results(out)
+        results = _results(out, seed)
         for protocol, of_methods in results.items():
             _show_comparison(console, PROTOCOLS[protocol], of_methods)
         _show_flattening(console, results["sampled"], _flattened_gap(out, lists, seed))
@@ -137,12 +137,14 @@ def _clear(out: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _results(out: Path) -> Results:
+def _results(out: Path, seed: int) -> Results:
     """Return what was measured of each method, by protocol."""
     results: Results = {protocol: {} for protocol in PROTOCOLS}
     for folder in METHODS:
-        own = read_result(out / folder / METRICS)
-        other = read_result(out / folder / own["other_protocol"]["file"])
+        owner = Owner(demo_config(METHODS[folder], seed))
+        own = read_result(out / folder / METRICS, owner)
+        file = own["other_protocol"]["file"]
+        other = read_result(out / folder / file, owner._replace(part=None))
         for result in (own, other):
             results[result["protocol"]][folder] = result
     return results

@@ -9,10 +9,13 @@ from torch import nn
 from fairtopk import __version__
 from fairtopk.data.files import together, write_text
 from fairtopk.errors import InputError
+from fairtopk.experiments.build import AnyLists
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.documents import DocumentLists
+from fairtopk.experiments.identity import identity_of
 from fairtopk.experiments.model_card import Card, model_card
 from fairtopk.experiments.opening import open_any_run
-from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.result import CONFIG, METRICS, Owner, read_result
 from fairtopk.experiments.targets import check_target
 from fairtopk.exporting import INPUTS, export_scorer, require_export
 from fairtopk.feature_exporting import INPUTS as FEATURE_INPUTS
@@ -53,7 +56,7 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
         raise InputError(f"{card} exists, and is of no earlier export; choose another name")
     require_export()
     config, lists, scorer = open_any_run(run, data=data)
-    kept, of_data = _kept(run / METRICS), lists.data
+    kept, of_data = _kept(run, lists), lists.data
     about = {"fairtopk": __version__, "data": of_data.name, "data_sha256": of_data.checksum}
     with together(out) as folder:
         path, inputs = folder / out.name, tuple(INPUTS)
@@ -80,6 +83,9 @@ def _of_features(scorer: nn.Module) -> FeatureScorer:
     return scorer.scorer
 
 
-def _kept(path: Path) -> dict[str, Any] | None:
-    """Return what a metrics file holds; None if the run was stopped before it wrote one."""
-    return read_result(path) if path.exists() else None
+def _kept(run: Path, lists: AnyLists) -> dict[str, Any] | None:
+    """Return what a run's metrics file holds; None if it was stopped before it wrote one."""
+    if not (run / METRICS).exists():
+        return None
+    config = load_config(run / CONFIG)
+    return read_result(run / METRICS, Owner(config, identity_of(config, lists)))

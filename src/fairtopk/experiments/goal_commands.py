@@ -9,9 +9,9 @@ from fairtopk.data.home import warmups_home
 from fairtopk.errors import STOPS, Exit
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.console import TrainingProgress, add_row, console, say, table
-from fairtopk.experiments.goal import Goal
+from fairtopk.experiments.goal import Goal, with_weight
 from fairtopk.experiments.goal_run import GOAL, reach
-from fairtopk.experiments.result import METRICS, read_result, resume_command
+from fairtopk.experiments.result import METRICS, Owner, read_result, resume_command
 from fairtopk.experiments.train_commands import show_result
 
 
@@ -38,7 +38,8 @@ def train_to_goal(
             say(f"what was tried is kept; go on with: {resume_command(out, GOAL)}")
         raise
     show_tries(told)
-    show_result(read_result(out / METRICS))
+    chosen = with_weight(config, told["chosen"]["weight"])
+    show_result(read_result(out / METRICS, Owner(chosen)))
     written = (
         f"{out} is finished already: nothing was trained" if finished else f"written to {out}"
     )

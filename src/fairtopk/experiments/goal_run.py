@@ -12,13 +12,13 @@ import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, model_validator
 
 from fairtopk.data.files import read_text, remove_halves, write_text
 from fairtopk.errors import InputError, TrainingError
-from fairtopk.experiments.build import AnyLists, build_any_lists
+from fairtopk.experiments.build import build_any_lists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.goal import (
     Goal,
@@ -40,15 +40,20 @@ from fairtopk.experiments.goal_tries import (
     name_of,
     settle,
 )
-from fairtopk.experiments.identity import identity_of
+from fairtopk.experiments.identity import IDENTITY, identity_of
 from fairtopk.experiments.locks import alone_in
-from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.result import METRICS, Owner, read_result
+from fairtopk.experiments.result_schema import is_sealed, sealed
 from fairtopk.experiments.run import is_begun
 
 GOAL, SEARCH = "goal.toml", "search.json"
 
 
-class _Values(BaseModel, strict=True):
+class _Part(BaseModel, strict=True, allow_inf_nan=False):
+    """A part of ``search.json``."""
+
+
+class _Values(_Part):
     target: float | None
     target_relative: float | None
     keep: float | None
@@ -62,26 +67,41 @@ class _Try(_Values):
     accurate: bool
     failure: str = ""
 
+    @model_validator(mode="after")
+    def _whole(self) -> "_Try":
+        both = ((self.target, self.target_relative), (self.keep, self.keep_relative))
+        if any((value is None) != (relative is None) for value, relative in both):
+            raise ValueError("a value without what it is of the colour-blind model's")
+        return self
 
-class _Blind(BaseModel, strict=True):
-    target: float
-    keep: float
-    by_chance: float | None = None
+
+class _Blind(_Part):
+    run: str
+    target: Annotated[float, Field(gt=0)]
+    keep: Annotated[float, Field(gt=0)]
+    by_chance: float | None
 
 
-class _Chosen(BaseModel, strict=True):
+class _Tested(_Part):
+    target: float | None
+    keep: float | None
+
+
+class _Chosen(_Part):
     weight: float
     run: str
 
 
-class _Test(BaseModel, strict=True):
+class _Test(_Part):
     chosen: _Values
-    colour_blind: _Blind
+    colour_blind: _Tested
 
 
-class _Search(BaseModel, strict=True):
+class _Search(_Part):
     """``search.json``, as it is checked when it is read."""
 
+    identity: dict[str, str]
+    checksum: str
     method: str
     goal: Goal
     parameter: str
@@ -121,11 +141,11 @@ def reach(
     """
     _check_folder(config, goal, out, resume=resume)
     lists = build_any_lists(config.data, seed=config.seed)
-    if (kept := _kept(config, out, lists)) is not None:
+    folder = Folder(out, config, goal, lists, warmups, progress, notice)
+    if (kept := _kept(folder)) is not None:
         return kept
     if not len(lists.validation.user):
         raise InputError("a goal is looked for on validation lists, and this data has none")
-    folder = Folder(out, config, goal, lists, warmups, progress, notice)
     with alone_in(out):
         remove_halves(out)
         write_text(out / GOAL, dump_asked(config, goal))
@@ -139,7 +159,7 @@ def _search(folder: Folder) -> dict[str, Any]:
 
     def tried(weight: float) -> Tried:
         try:
-            found, failure = _values(measured(folder, weight), goal), {}
+            found, failure = _values(measured(folder, weight), goal, weight), {}
         except TrainingError as error:  # of a weight that is too large for it
             found, failure = Tried(weight, math.nan, math.nan), {"failure": str(error)}
         tries.append(_record(folder, found, blind) | failure)
@@ -148,6 +168,7 @@ def _search(folder: Folder) -> dict[str, Any]:
     found = search(tried, scale_of(config.method.name), goal.bounds, runs=goal.runs)
     told = _told(folder, blind, tries, found)
     told["test"] = _test(settle(folder, told["chosen"]["weight"]), goal)
+    told = sealed(told)
     write_text(out / SEARCH, json.dumps(told, indent=2) + "\n")
     return told
 
@@ -166,25 +187,66 @@ def _check_folder(config: Config, goal: Goal, out: Path, *, resume: bool) -> Non
         raise InputError(f"{out} was started with another config or goal; see its {GOAL}")
 
 
-def _kept(config: Config, out: Path, lists: AnyLists) -> dict[str, Any] | None:
-    """Return what a search that is over has left; None if it is not over."""
+def _kept(folder: Folder) -> dict[str, Any] | None:
+    """Return what a search that is over has left; None if it is not over.
+
+    One that was edited, is of another search or does not follow from its tries is made again
+    from the tries themselves.
+    """
+    config, out = folder.asked, folder.out
     if not ((out / METRICS).exists() and (out / SEARCH).exists()):
         return None
     text = read_text(out / SEARCH)
     try:
         chosen = _Search.model_validate_json(text).chosen.weight
         found: dict[str, Any] = json.loads(text)
-    except ValueError:  # it is made again from the tries
+    except (ValueError, RecursionError):
         return None
-    identity = identity_of(with_weight(config, chosen), lists)
-    identity.refuse_other(read_result(out / METRICS), out / METRICS)
+    if not (is_sealed(found) and _follows(found, folder)):
+        return None
+    of_chosen = with_weight(config, chosen)
+    read_result(out / METRICS, Owner(of_chosen, identity_of(of_chosen, folder.lists)))
     return found
+
+
+def _follows(told: dict[str, Any], folder: Folder) -> bool:
+    """Return whether ``search.json`` is of this search, and its end follows from its tries."""
+    config, goal = folder.asked, folder.goal
+    blind = Tried(0.0, told["colour_blind"]["target"], told["colour_blind"]["keep"])
+    records = {one["weight"]: one for one in told["tries"]}
+
+    def tried(weight: float) -> Tried:
+        one = records[weight]
+        values = (math.nan if one[key] is None else one[key] for key in ("target", "keep"))
+        return Tried(weight, *values)
+
+    try:
+        found = search(
+            lambda weight: _relative(tried(weight), blind),
+            scale_of(config.method.name),
+            goal.bounds,
+            runs=goal.runs,
+        )
+    except KeyError:  # another weight would have been tried
+        return False
+    weight = found.chosen.weight if found.chosen is not None else 0.0
+    wanted = _asked(folder, weight) | {
+        "ended": found.end,
+        "reached": found.reached,
+        "chosen": _chosen(config, weight),
+    }
+    tries = [_record(folder, tried(one.weight), blind) for one in found.tries]
+    bare = [
+        {name: value for name, value in one.items() if name != "failure"}
+        for one in told["tries"]
+    ]
+    return bare == tries and all(told[name] == value for name, value in wanted.items())
 
 
 def _colour_blind(folder: Folder) -> Tried:
     """Return what a weight of 0 gives, to which all else is relative."""
     goal = folder.goal
-    blind = _values(measured(folder, 0.0), goal)
+    blind = _values(measured(folder, 0.0), goal, 0.0)
     if not (blind.gap > 0 and blind.accuracy > 0):
         raise InputError(
             f"{goal.target.metric} or {goal.accuracy} of the colour-blind model is 0 or "
@@ -201,14 +263,7 @@ def _told(
     chance = measured(folder, 0.0)["metrics"].get(goal.target.metric.replace("@", "_floor@"))
     weight = found.chosen.weight if found.chosen is not None else 0.0
     return {
-        "method": config.method.name,
-        "goal": goal.model_dump(mode="json"),
-        "parameter": weight_key(config.method.name),
-        "data": folder.lists.data.name,
-        "seed": config.seed,
-        "part": PART,
-        "protocol": config.evaluation.protocol,
-        "accuracy": goal.accuracy,
+        **_asked(folder, weight),
         "colour_blind": {
             "run": f"{TRIES}/{BLIND}",
             "target": blind.gap,
@@ -218,14 +273,35 @@ def _told(
         "tries": tries,
         "ended": found.end,
         "reached": found.reached,
-        "chosen": {"weight": weight, "run": f"{TRIES}/{name_of(config, weight)}"},
+        "chosen": _chosen(config, weight),
     }
+
+
+def _asked(folder: Folder, weight: float) -> dict[str, Any]:
+    """Return what ``search.json`` says of what was asked for, and of which run was chosen."""
+    config, goal = folder.asked, folder.goal
+    return {
+        IDENTITY: identity_of(with_weight(config, weight), folder.lists)._asdict(),
+        "method": config.method.name,
+        "goal": goal.model_dump(mode="json"),
+        "parameter": weight_key(config.method.name),
+        "data": folder.lists.data.name,
+        "seed": config.seed,
+        "part": PART,
+        "protocol": config.evaluation.protocol,
+        "accuracy": goal.accuracy,
+    }
+
+
+def _chosen(config: Config, weight: float) -> dict[str, Any]:
+    return {"weight": weight, "run": f"{TRIES}/{name_of(config, weight)}"}
 
 
 def _test(tested: Tested, goal: Goal) -> dict[str, Any]:
     """Return what ``search.json`` says of the test."""
     chosen, blind = (_values(one, goal) for one in tested)
-    colour_blind = {"target": blind.gap, "keep": blind.accuracy}
+    figures = _figures(blind, blind)
+    colour_blind = {name: figures[name] for name in ("target", "keep")}
     return {"chosen": _figures(chosen, blind), "colour_blind": colour_blind}
 
 
@@ -252,13 +328,21 @@ def _figures(found: Tried, blind: Tried) -> dict[str, float | None]:
     return {name: None if math.isnan(one) else one for name, one in figures.items()}
 
 
-def _values(result: dict[str, Any], goal: Goal) -> Tried:
+def _values(result: dict[str, Any], goal: Goal, weight: float = math.nan) -> Tried:
     """Return what a metrics file says of the goal, as it is."""
-    means = (result["metrics"][name]["mean"] for name in (goal.target.metric, goal.accuracy))
+    names, cells = (goal.target.metric, goal.accuracy), result["metrics"]
+    if absent := [name for name in names if name not in cells]:
+        raise InputError(f"the goal is about {absent[0]}, which was not measured")
+    means = (cells[name]["mean"] for name in names)
     gap, accuracy = (math.nan if mean is None else float(mean) for mean in means)
-    weight = result["c"] if result["c"] is not None else result["c_relative"]
     return Tried(weight, gap, accuracy)
 
 
 def _relative(found: Tried, blind: Tried) -> Tried:
-    return Tried(found.weight, found.gap / blind.gap, found.accuracy / blind.accuracy)
+    gap, accuracy = _ratio(found.gap, blind.gap), _ratio(found.accuracy, blind.accuracy)
+    return Tried(found.weight, gap, accuracy)
+
+
+def _ratio(value: float, base: float) -> float:
+    """Return what part a value is of another; NaN where that is 0 or undefined."""
+    return value / base if base > 0 else math.nan

@@ -17,9 +17,12 @@ from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
 from fairtopk.experiments.config_file import dump_config
 from fairtopk.experiments.goal import Goal, weight_key, with_weight
+from fairtopk.experiments.identity import identity_of
 from fairtopk.experiments.measuring import measure
 from fairtopk.experiments.result import (
     CONFIG,
+    DamagedError,
+    Owner,
     per_query,
     per_query_path,
     read_result,
@@ -67,9 +70,9 @@ class Tested(NamedTuple):
 def measured(folder: Folder, weight: float) -> dict[str, Any]:
     """Return the validation metrics of a weight, trained as far as that is still to be done."""
     place = folder.out / TRIES / name_of(folder.asked, weight)
-    if (place / VALIDATED).exists():
-        return read_result(place / VALIDATED)
     config = with_weight(folder.asked, weight)
+    if (place / VALIDATED).exists():
+        return _kept(place / VALIDATED, Owner(config, identity_of(config, folder.lists), PART))
     with folder.progress(_words(config, weight)) as report:
         return train_run(
             config,
@@ -81,6 +84,16 @@ def measured(folder: Folder, weight: float) -> dict[str, Any]:
             lists=folder.lists,
             finish=_validate,
         )
+
+
+def _kept(path: Path, owner: Owner) -> dict[str, Any]:
+    """Return the validation metrics that a try has left, refusing those of another run."""
+    try:
+        return read_result(path, owner)
+    except DamagedError as error:
+        raise InputError(
+            f"{path} is damaged; remove it, and --resume measures again"
+        ) from error
 
 
 def settle(folder: Folder, weight: float) -> Tested:

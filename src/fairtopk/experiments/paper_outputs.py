@@ -1,11 +1,12 @@
 """From the runs of the paper's experiments to its figures, tables and one page."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairtopk.data.files import write_text
 from fairtopk.experiments.collecting import collect
 from fairtopk.experiments.config import DataConfig
+from fairtopk.experiments.config_file import load_config
 from fairtopk.experiments.paper_files import (
     long_records,
     write_figure,
@@ -16,7 +17,7 @@ from fairtopk.experiments.paper_models import falls_of, pictures_of
 from fairtopk.experiments.paper_words import first_words, missing_words
 from fairtopk.experiments.rankings import loader
 from fairtopk.experiments.reranked_results import with_reranked
-from fairtopk.experiments.result import METRICS, read_result
+from fairtopk.experiments.result import CONFIG, METRICS, Owner, read_result
 from fairtopk.reporting import paper_figures as figures
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.paper_chosen import chosen_tables
@@ -57,7 +58,7 @@ def write_paper(planned: "Plan", out: Path) -> Path:
         if folder(result.run) in titles:
             results[titles[folder(result.run)]].append(result)
     done = {folder(result.run) for of in results.values() for result in of}
-    facts = {name: read_result(runs / name / METRICS) for name in done}
+    facts = {name: _facts(runs / name) for name in done}
     views = {
         protocol: [
             view
@@ -170,6 +171,11 @@ def _sections(
             [],
         ),
     ]
+
+
+def _facts(run: Path) -> dict[str, Any]:
+    """Return what the metrics file of a run says."""
+    return read_result(run / METRICS, Owner(load_config(run / CONFIG)))
 
 
 def _titles(planned: "Plan") -> dict[str, str]:

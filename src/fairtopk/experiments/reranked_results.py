@@ -7,10 +7,18 @@ from typing import Any
 
 from fairtopk.errors import InputError
 from fairtopk.experiments.collecting import per_query_fault
-from fairtopk.experiments.identity import IDENTITY
+from fairtopk.experiments.config_file import load_config
+from fairtopk.experiments.identity import IDENTITY, Identity
 from fairtopk.experiments.rerank_requests import NEEDS_LABELS
 from fairtopk.experiments.reranked import PREFIX
-from fairtopk.experiments.result import METRICS, per_query_path, read_result
+from fairtopk.experiments.result import (
+    CONFIG,
+    METRICS,
+    DamagedError,
+    Owner,
+    per_query_path,
+    read_result,
+)
 from fairtopk.reporting.results import Result, Sweep
 
 WEIGHTS = {"group-bonus": "bonus"}  # the option that is swept; of others it is K
@@ -25,12 +33,11 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
     by_run = {result.run.name: result for result in sweep.results}
     for name, own in by_run.items():
         out = folder / name if (folder / name).is_dir() else folder
+        owner = _owner(out)
         for path in sorted(out.glob(f"{PREFIX}*.json")):
             try:
-                told = read_result(path)
-                if told[IDENTITY] != read_result(out / METRICS)[IDENTITY]:
-                    missing.append(f"{name}: {path.name} is of another run: it is left out.")
-                elif told.get("finished") is False:
+                told = read_result(path, owner)
+                if told.get("finished") is False:
                     missing.append(f"{name}: {path.name} is of the unfinished run: left out.")
                 else:
                     found.append(_result(own, path, told))
@@ -38,9 +45,20 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
                     fault = per_query_fault(per_query_path(path), told)
                     if fault is not None:
                         missing.append(f"{name} {fault}: it is not tested against others.")
-            except (InputError, KeyError, OSError, TypeError, ValueError, AttributeError):
+            except InputError as error:
+                damaged = isinstance(error, DamagedError)
+                words = "cannot be read" if damaged else "is of another run"
+                missing.append(f"{name}: {path.name} {words}: it is left out.")
+            except (KeyError, OSError, TypeError, ValueError, AttributeError):
                 missing.append(f"{name}: {path.name} cannot be read: it is left out.")
     return replace(sweep, results=[*sweep.results, *found], missing=[*sweep.missing, *missing])
+
+
+def _owner(out: Path) -> Owner:
+    """Return the run whose results are in a folder, as its metrics file has it."""
+    own = Owner(load_config(out / CONFIG))
+    whose = Identity(**read_result(out / METRICS, own)[IDENTITY])
+    return own._replace(identity=whose, part=None)
 
 
 def _unmet(name: str, path: Path, told: dict[str, Any]) -> list[str]:

@@ -6,18 +6,16 @@ Data is named by name and checksum, never by path.
 import json
 import math
 import platform
-import re
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, Field, model_validator
 from torch import Tensor
 
 from fairtopk import __version__
@@ -29,15 +27,13 @@ from fairtopk.estimators.methods import ROBUST, is_fair, weight_of
 from fairtopk.evaluation import Beside
 from fairtopk.experiments.build import AnyLists
 from fairtopk.experiments.config import Config
-from fairtopk.experiments.identity import IDENTITY, Identity, identity_of
+from fairtopk.experiments.identity import IDENTITY, Identity, config_digest, identity_of
+from fairtopk.experiments.result_schema import QueriesFile, ResultFile, is_sealed, sealed
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 
 CONFIG, METRICS = "config.toml", "metrics.json"
 PER_QUERY = "per_query.safetensors"
 NORMAL_95 = 1.96  # standard errors that 95 % of a normal distribution are within
-KNOWN = re.compile(r"ndcg@[1-9][0-9]{0,8}")  # the metric that every metrics file has
-
-Protocol = Literal["sampled", "full", "whole"]
 
 USER = "user"  # the numbers of the users, beside the metrics of each
 
@@ -125,12 +121,14 @@ def write_result(
 ) -> dict[str, Any]:
     """Write a metrics file, and before it the values of each query, to a file beside it.
 
-    Both say which run they belong to. Returns what the metrics file holds.
+    Both say which run they belong to, and carry a checksum. Returns what the metrics file
+    holds.
     """
     whose = {IDENTITY: identity._asdict()}
     save_tensors(per_query_path(path), queries.tensors, queries.about | whose)
-    write_text(path, json.dumps(result | whose, indent=2) + "\n")
-    return result | whose
+    told = sealed(result | whose)
+    write_text(path, json.dumps(told, indent=2) + "\n")
+    return told
 
 
 def metrics_name(result: dict[str, Any]) -> str:
@@ -151,103 +149,80 @@ def measured_ks(result: dict[str, Any]) -> list[int]:
     return [int(name.removeprefix("ndcg@")) for name in names if name.startswith("ndcg@")]
 
 
-class _Part(BaseModel, strict=True, allow_inf_nan=False):
-    """A part of a metrics file, as `read_result` checks it."""
+class DamagedError(InputError):
+    """A metrics file is not one of this version, or was damaged or edited."""
 
 
-class _Cell(_Part):
-    mean: float | None
-    ci95: tuple[float | None, float | None]
-    n: int
-    undefined: int
-    by_group: dict[str, float | None] = {}
+class Owner(NamedTuple):
+    """The run that a metrics file must be of.
+
+    Attributes:
+        config: Its config.
+        identity: What its files carry; None where its data is not at hand, and the config
+            alone is compared.
+        part: Which lists it must be of, by the config's protocol and at its K; None: any.
+    """
+
+    config: Config
+    identity: Identity | None = None
+    part: str | None = "test"
+
+    def refuse_other(self, found: dict[str, Any], path: Path) -> None:
+        """Refuse what a metrics file holds, if it is of another run or of other lists."""
+        config, whose = self.config, self.identity
+        if whose is None:  # the file itself is asked for what cannot be compared
+            whose = Identity(**found[IDENTITY])._replace(config=config_digest(config))
+        whose.refuse_other(found, path)
+        method, reranked = config.method.name, found.get("reranked")
+        wanted: dict[str, Any] = {
+            "method": f"{method} + {reranked['method']}" if reranked else method,
+            "seed": config.seed,
+        }
+        told = {name: found[name] for name in wanted}
+        if self.part is not None:
+            evaluation = config.evaluation
+            wanted |= {"part": self.part, "protocol": evaluation.protocol}
+            told |= {"part": found["part"], "protocol": found["protocol"]}
+            wanted["K"], told["K"] = list(evaluation.k), measured_ks(found)
+        for name, value in wanted.items():
+            if told[name] != value:
+                raise InputError(
+                    f"{path} is of {name} {told[name]}, and the run of {value}; put the right "
+                    f"file back, or remove it and measure again"
+                )
 
 
-class _Spread(_Part):
-    mean: float | None
+def read_result(path: Path, owner: Owner | None) -> dict[str, Any]:
+    """Return what a metrics file holds.
 
+    Args:
+        path: The file.
+        owner: The run that it must be of; None: whichever it says.
 
-class _Users(_Part):
-    measured: int
-    of: int
-
-
-class _Other(_Part):
-    protocol: Protocol | None = None
-    file: Annotated[str, Field(pattern=r"^metrics-[^/\\]+\.json$")] | None = None
-    users: _Users | None = None
-    metrics: dict[str, float | None] = {}
-    left_out: str | None = None
-
-    @model_validator(mode="after")
-    def _whole(self) -> "_Other":
-        ks = [name for name in self.metrics if KNOWN.fullmatch(name)]
-        if self.protocol is not None and not (self.file and self.users and ks):
-            raise ValueError("a protocol without its file, users or metrics")
-        return self
-
-
-class _Reranked(_Part):
-    method: str
-    k: int
-    settings: dict[str, Any]
-    lists: int
-    unmet: int
-
-
-class _Identity(_Part):
-    run: str
-    config: str
-    data: str
-
-
-class _Result(_Part):
-    """A metrics file: what its readers rely on; it may hold more."""
-
-    identity: _Identity
-    method: str
-    data: str
-    part: Literal["test", "validation"]
-    protocol: Protocol
-    metrics: dict[str, _Cell]
-    preset: str | None = None
-    c: float | None = None
-    c_is: str | None = None
-    c_relative: float | None = None
-    needs_labels_when_serving: bool = False
-    k: list[int] = []
-    seed: int = 0
-    users: _Users | None = None
-    score_spread: _Spread | None = None
-    unrated: int | None = None
-    finished: bool = True
-    chosen_epoch: int | None = None
-    seconds: dict[str, float] = {}
-    peak_rss_mb: float = 0.0
-    other_protocol: _Other | None = None
-    reranked: _Reranked | None = None
-    warnings: list[str] = []
-
-    @model_validator(mode="after")
-    def _measured(self) -> "_Result":
-        if not any(KNOWN.fullmatch(name) for name in self.metrics):
-            raise ValueError("no NDCG")
-        if any(name.startswith("ndcg@") and not KNOWN.fullmatch(name) for name in self.metrics):
-            raise ValueError("an NDCG without a K")
-        return self
-
-
-def read_result(path: Path) -> dict[str, Any]:
-    """Return what a metrics file holds, refusing what is none, or of another version."""
-    text = read_text(path)
+    Raises:
+        DamagedError: It is no metrics file of this version, or was edited.
+        InputError: It is of another run, or of other lists.
+    """
     try:
-        _Result.model_validate_json(text)
+        text = read_text(path)
+    except InputError as error:
+        raise DamagedError(str(error)) from error
+    try:
+        ResultFile.model_validate_json(text)
         found: dict[str, Any] = json.loads(text)
+        fits = is_sealed(found)
     except (ValueError, RecursionError) as error:
-        raise InputError(
+        raise DamagedError(
             f"{path} is not a metrics file of this version, or damaged; fairtopk train and "
             f"evaluate write one"
         ) from error
+    if not fits:
+        raise DamagedError(
+            f"{path} was edited or is damaged (its checksum does not fit its content); "
+            f"fairtopk train and evaluate write one"
+        )
+    if owner is not None:
+        owner.refuse_other(found, path)
     return found
 
 
@@ -261,11 +236,29 @@ def read_queries(path: Path, result: dict[str, Any]) -> Saved:
     saved = load_tensors(path)
     if saved.about.get(IDENTITY) != result[IDENTITY]:
         raise InputError(f"{path} is of another run than the metrics file beside it")
-    names, users = saved.about.get("metrics"), saved.tensors.get(USER)
-    if not isinstance(names, list) or users is None or saved.tensors.keys() != {*names, USER}:
+    try:
+        about = QueriesFile.model_validate_json(json.dumps(saved.about))
+    except ValueError as error:
+        raise InputError(f"{path} does not say which values of each query it holds") from error
+    names, users = about.metrics, saved.tensors.get(USER)
+    if users is None or len({*names, USER}) <= len(names):
         raise InputError(f"{path} does not hold the values of each query")
-    if any(value.shape != (len(users),) for value in saved.tensors.values()):
-        raise InputError(f"{path} has metrics of other queries than it names")
+    if saved.tensors.keys() != {*names, USER} or not result["metrics"].keys() >= {*names}:
+        raise InputError(f"{path} does not hold the values of each query")
+    sampled = result["protocol"] == "sampled"
+    wanted = {key: result[key] for key in ("data", "part", "protocol")}
+    wanted["seed"] = result["seed"] if sampled else None
+    for key, value in wanted.items():
+        if getattr(about, key) != value:
+            raise InputError(
+                f"{path} is of {key} {getattr(about, key)}, and the metrics file beside it of "
+                f"{value}"
+            )
+    for name, one in saved.tensors.items():
+        if one.shape != users.shape or users.dim() != 1:
+            raise InputError(f"{path} has metrics of other queries than it names")
+        if one.dtype != (torch.int64 if name == USER else torch.float32):
+            raise InputError(f"{path} has {name!r} in {one.dtype}")
     return saved
 
 

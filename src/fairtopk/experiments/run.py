@@ -50,6 +50,8 @@ from fairtopk.experiments.phases import build_phases, starts_blind
 from fairtopk.experiments.result import (
     CONFIG,
     METRICS,
+    DamagedError,
+    Owner,
     jsonable,
     per_query,
     provenance,
@@ -310,12 +312,11 @@ def _finished(run: RunFolder) -> dict[str, Any]:
     """Return what a finished run left in its metrics file."""
     path = run.out / METRICS
     try:
-        found = read_result(path)
-    except InputError as error:
+        found = read_result(path, Owner(run.config, run.identity))
+    except DamagedError as error:
         kept = (run.out / STATE).exists()  # which a sweep removes
         advice = "it, and --resume measures again" if kept else "its folder, and train it again"
         raise InputError(f"{path} is damaged; remove {advice}") from error
-    run.identity.refuse_other(found, path)
     if (run.out / MODEL).exists():  # a sweep may have removed it
         run.identity.refuse_other(load_tensors(run.out / MODEL).about, run.out / MODEL)
     return found

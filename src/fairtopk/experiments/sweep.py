@@ -18,7 +18,7 @@ from fairtopk.experiments.config_file import dump_config, load_config, what_diff
 from fairtopk.experiments.grid import Cell
 from fairtopk.experiments.keys import warmup_settings
 from fairtopk.experiments.locks import alone_in
-from fairtopk.experiments.result import CONFIG, METRICS, read_result
+from fairtopk.experiments.result import CONFIG, METRICS, Owner, read_result
 from fairtopk.experiments.workers import Workers
 
 RESULTS, FAILURES = "results.json", "failures.json"
@@ -152,13 +152,18 @@ def _write_failures(failures: dict[str, str], out: Path) -> None:
         (out / FAILURES).unlink(missing_ok=True)
 
 
+def _result(cell: Cell, out: Path) -> dict[str, Any]:
+    """Return what the metrics file of a cell says."""
+    return read_result(out / cell.name / METRICS, Owner(cell.config))
+
+
 def _write_results(cells: Iterable[Cell], out: Path) -> None:
     """Write the metrics of all cells that are done as a list, one at a time."""
     with replacing(out / RESULTS) as temporary, temporary.open("w", encoding="utf-8") as file:
         separator = "["
         for cell in cells:
             if is_done(cell, out):
-                result = {"run": cell.name} | read_result(out / cell.name / METRICS)
+                result = {"run": cell.name} | _result(cell, out)
                 file.write(f"{separator}\n{json.dumps(result)}")
                 separator = ","
         file.write("\n]\n" if separator == "," else "[]\n")
