@@ -412,7 +412,7 @@ def belonging() -> list[Row]:
     """Return files of another run or of other lists, where each is read."""
     rows = [
         row(f"report: per_query.safetensors {how}, checksum and all", REPORT,
-            about(PER_QUERY, edit), code=0, says="damaged per_query.safetensors")
+            about(PER_QUERY, edit), code=0)
         for how, edit in QUERIES.items()
     ]  # fmt: skip
     rows += [
