@@ -216,7 +216,7 @@ def test_a_page_is_not_written_over_something_else(sweep: Path) -> None:
 def test_no_more_than_so_many_files_are_looked_through(
     sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairtopk.data.archive.MOST_FILES", 3)
+    monkeypatch.setattr("fairtopk.experiments.collecting.MOST_FILES", 3)
     with pytest.raises(ft.InputError, match=r"holds more than 3 files"):
         ft.report(sweep)
 

@@ -1,13 +1,14 @@
 """Finding the runs in a folder, and saying what of them is not there."""
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from fairtopk.data.archive import files_below
+from fairtopk.data.bounds import MOST_FILES
 from fairtopk.data.files import read_text
 from fairtopk.errors import InputError
 from fairtopk.estimators.methods import is_fair, weight_of
@@ -43,7 +44,7 @@ def collect(folder: Path) -> Sweep:
     missing: list[str] = []
     left_out: list[str] = []
     advice: list[str] = ["make one with fairtopk train"]
-    for out in (path.parent for path in files_below(folder) if path.name == CONFIG):
+    for out in _run_folders(folder):
         name = out.relative_to(folder).as_posix() if out != folder else out.resolve().name
         fault = _fault(out)
         if fault is not None and out.parent.name == TRIES:
@@ -59,6 +60,21 @@ def collect(folder: Path) -> Sweep:
         others = f", but {len(left_out)} that cannot be shown" if left_out else ""
         raise InputError(f"{folder} holds no finished run{others}; {advice[-1]}")
     return Sweep(folder.resolve().name, list(results.values()), missing, left_out)
+
+
+def _run_folders(folder: Path) -> list[Path]:
+    """Return the folders at any depth that hold a config, whatever that is."""
+    found, seen = [], 0
+    for place, folders, files in os.walk(folder):
+        seen += len(folders) + len(files)
+        if seen > MOST_FILES:
+            raise InputError(
+                f"{folder} holds more than {MOST_FILES:,} files, the most that are looked "
+                f"through; give the folder of the runs"
+            )
+        if CONFIG in files or CONFIG in folders:
+            found.append(Path(place))
+    return sorted(found)
 
 
 class _Logged(BaseModel, extra="allow"):
