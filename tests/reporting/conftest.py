@@ -87,7 +87,8 @@ def write_run(
         for phase, epoch in (("warm-up", 1), ("fine-tuning", 1), ("fine-tuning", 2))
     ]  # fmt: skip
     (out / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in log))
-    (out / "config.toml").write_text(dump_config(config))
+    if file == "metrics.json":  # others are measured by other settings than the run's own
+        (out / "config.toml").write_text(dump_config(config))
     said = {"fairtopk": "0", "seed": seed, "data": {"name": data, "sha256": sha256}}
     said["identity"] = identity._asdict()
     (out / "provenance.json").write_text(json.dumps(said))
