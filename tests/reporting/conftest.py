@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import Saved
-from fairtopk.experiments.config_file import check_config, dump_config
+from fairtopk.experiments.config_file import check_config, dump_config, load_config
 from fairtopk.experiments.identity import Identity, config_digest
 from fairtopk.experiments.result import write_result
 from fairtopk.metrics.intervals import means_with_intervals
@@ -63,6 +63,8 @@ def write_run(
         },
         "the test",
     )
+    if file != "metrics.json":  # measured later, by other settings than the run's own
+        config = load_config(out / "config.toml")
     values = metrics_of(c or 0.0, seed, ks)
     result = {
         "method": name, "c": None, "c_relative": c, "seed": seed, "data": data,
@@ -87,8 +89,7 @@ def write_run(
         for phase, epoch in (("warm-up", 1), ("fine-tuning", 1), ("fine-tuning", 2))
     ]  # fmt: skip
     (out / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in log))
-    if file == "metrics.json":  # others are measured by other settings than the run's own
-        (out / "config.toml").write_text(dump_config(config))
+    (out / "config.toml").write_text(dump_config(config))
     said = {"fairtopk": "0", "seed": seed, "data": {"name": data, "sha256": sha256}}
     said["identity"] = identity._asdict()
     (out / "provenance.json").write_text(json.dumps(said))
