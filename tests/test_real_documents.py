@@ -13,6 +13,7 @@ import fairtopk as ft
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SETS = runpy.run_path(str(BENCHMARKS / "document_sets.py"))["SETS"]
+pytestmark = pytest.mark.slow  # trainings
 TRAINING, TEST = 0, 2
 STEPS, RATE, BATCH = 200, 5e-2, 32
 # Rows, lists, protected, of unknown group, features; the readme of the data says the same.

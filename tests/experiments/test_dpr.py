@@ -97,6 +97,7 @@ def test_the_last_epoch_is_kept_while_there_is_an_adversary(
     assert log[1][f"valid_ndcg@{K}"] > log[2][f"valid_ndcg@{K}"]
 
 
+@pytest.mark.slow
 def test_on_movielens_each_lowers_the_unfairness_that_it_is_built_for(
     real_data: Path, tmp_path: Path
 ) -> None:

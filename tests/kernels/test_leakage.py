@@ -32,6 +32,7 @@ def test_the_area_is_the_share_of_pairs_that_a_plain_loop_counts(
     assert found == pytest.approx(plain(slots), abs=1e-15, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_a_long_list_is_ranked_whole() -> None:
     generator = np.random.default_rng(0)
     scores = generator.integers(0, 400, (2, 700)).astype(np.float32)
