@@ -20,7 +20,7 @@ slow: $(READY)
 
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
-	$(BIN)/pytest tests/estimators/test_libauc.py tests/metrics/test_peers.py tests/reranking/test_peers.py
+	$(BIN)/pytest tests/objectives/test_libauc.py tests/metrics/test_peers.py tests/reranking/test_peers.py
 	$(BIN)/python benchmarks/libauc_loss.py
 
 # The whole gate: what runs before every merge.

@@ -24,14 +24,14 @@ import polars as pl
 from catalogue_page import KEPT, tables
 from document_page import written
 
-from fairtopk.data.files import write_text
 from fairtopk.evaluation import evaluate_full
-from fairtopk.experiments.grid import Afterwards, Cell, cells_of
-from fairtopk.experiments.measuring import some_users
-from fairtopk.experiments.opening import open_run
-from fairtopk.experiments.paper_data import find_data
-from fairtopk.experiments.sweep import Event, run_sweep
-from fairtopk.experiments.validating import MOST_USERS
+from fairtopk.reproduce.plan import find_data
+from fairtopk.runs.grid import Afterwards, Cell, cells_of
+from fairtopk.runs.measure import some_users
+from fairtopk.runs.open import open_run
+from fairtopk.runs.sweep import Event, run_sweep
+from fairtopk.runs.validation import MOST_USERS
+from fairtopk.storage import write_text
 
 KS = (50, 100, 200)
 LISTS = {"rated": 10, "unrated": 300}

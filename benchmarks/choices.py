@@ -22,11 +22,11 @@ from result_text import signed, table
 from results import commit, movielens_plan
 from run_records import bring_back, keep, noting
 
-from fairtopk.experiments.grid import Afterwards, Cell, cells_of
-from fairtopk.experiments.result import METRICS, Owner, read_result
-from fairtopk.experiments.sweep import run_sweep
-from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
-from fairtopk.reporting.paper_seeds import change_of
+from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
+from fairtopk.reproduce.views import change_of
+from fairtopk.runs.grid import Afterwards, Cell, cells_of
+from fairtopk.runs.result import METRICS, Owner, read_result
+from fairtopk.runs.sweep import run_sweep
 
 RECORDS = "choices-runs.jsonl.xz"
 KS = (50, 100, 200)

@@ -56,7 +56,7 @@ def watch_demo(out: Path, *, with_types: bool) -> None:
     import numba.core.event as events
     from rich.console import Console
 
-    from fairtopk.experiments.demo import run_demo
+    from fairtopk.cli.demo import run_demo
 
     found: list[Compilation] = []
     here = threading.local()  # each thread nests on its own

@@ -19,13 +19,11 @@ import numpy as np
 import torch
 
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
-from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.phases import build_phases
-from fairtopk.lists import Lists, split
-from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.steps import threads_of, train_step
-from fairtopk.training import Phase
+from fairtopk.lists.users import Lists, split
+from fairtopk.models.optimizers import LazyOptimizer
+from fairtopk.runs.build import build_phases, build_scorer
+from fairtopk.runs.config_file import check_config
+from fairtopk.training.loop import Phase, threads_of, train_step
 
 RATINGS_PER_USER = 24
 

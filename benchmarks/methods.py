@@ -33,22 +33,21 @@ import numpy as np
 import torch
 
 import fairtopk as ft
-from fairtopk.batches import Batch
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
-from fairtopk.distilling.samplers import DistillSampler
-from fairtopk.distilling.teacher import Catalogue, Lesson, lesson_of
-from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS
-from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.phases import build_phases
-from fairtopk.experiments.run import build_trainer
-from fairtopk.lists import Lists, Ratings, split
-from fairtopk.optimizers.lazy import LazyOptimizer
-from fairtopk.rerankers import RERANKERS
+from fairtopk.distillation.student import DistillSampler
+from fairtopk.distillation.teacher import Catalogue, Lesson, lesson_of
+from fairtopk.lists.batch import Batch
+from fairtopk.lists.users import Lists, Ratings, split
+from fairtopk.models.optimizers import LazyOptimizer
+from fairtopk.models.scoring import score
+from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS
+from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.robust.trainer import RobustTrainer
-from fairtopk.scoring import score
-from fairtopk.steps import threads_of, train_step
+from fairtopk.runs.build import build_phases, build_scorer
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config
+from fairtopk.runs.run import build_trainer
+from fairtopk.training.loop import threads_of, train_step
 
 BATCH, WARM, K = 256, 3, 50
 TAUGHT = 4_096  # users whose lesson is timed

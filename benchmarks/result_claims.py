@@ -7,11 +7,9 @@ import polars as pl
 from result_rows import difference, of_runs
 from result_text import NONE, Read, changes, columns, points, table
 
-from fairtopk.estimators.methods import METHODS
-from fairtopk.reporting.paper_choosing import LOSS
-from fairtopk.reporting.paper_fronts import GAPS, OURS, PROTOCOLS
-from fairtopk.reporting.paper_seeds import SeedMean
-from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES
+from fairtopk.objectives.methods import METHODS
+from fairtopk.reproduce.tradeoffs import GAPS, OURS, PROTOCOLS
+from fairtopk.reproduce.views import ALGORITHM_1, BASE, LOSS, NAMES, SeedMean
 
 RIVALS = (ALGORITHM_1, *(NAMES[n] for n in ("so-red", "ng-de", "deltr", "dpr-rsp", "dpr-reo")))
 OWN_GAMMA = {NAMES[name]: METHODS[name].gamma_u for name in ("so-red", "kso-red")}

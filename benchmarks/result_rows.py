@@ -10,8 +10,16 @@ from typing import Any
 
 import polars as pl
 
-from fairtopk.reporting.paper_seeds import BySeed, SeedMean, change_of, seed_mean
-from fairtopk.reporting.paper_views import ALGORITHM_1, BASE, NAMES, PLUS
+from fairtopk.reproduce.views import (
+    ALGORITHM_1,
+    BASE,
+    NAMES,
+    PLUS,
+    BySeed,
+    SeedMean,
+    change_of,
+    seed_mean,
+)
 
 CHANGED = ("ndcg", "exposure_gap", "exposure_gap_released", "rank_exposure_gap")
 SHOWN = (

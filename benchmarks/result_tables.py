@@ -19,10 +19,8 @@ from result_claims import (
 from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
 from fairtopk.reporting.figures import slug
-from fairtopk.reporting.paper_choosing import LOSS
-from fairtopk.reporting.paper_chosen import CHANCE
-from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
-from fairtopk.reporting.paper_views import BASE, NAMES, PLUS
+from fairtopk.reproduce.tradeoffs import CHANCE, GAPS, PROTOCOLS
+from fairtopk.reproduce.views import BASE, LOSS, NAMES, PLUS
 
 ROBUST = NAMES["robust"]
 RERANKED = f"{BASE}{PLUS}det-const-sort"

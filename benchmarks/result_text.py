@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fairtopk.reporting.paper_seeds import SeedMean
-from fairtopk.reporting.words import number
+from fairtopk.metrics.names import number
+from fairtopk.reproduce.views import SeedMean
 
 NOTHING = "*No run of this is done yet.*"
 NONE = number(None)  # a dash

@@ -28,13 +28,11 @@ from result_tables import findings, included, seeds
 from result_text import NOTHING, Read
 from run_records import bring_back, commits, keep, noting
 
-from fairtopk.experiments.paper_data import find_data
-from fairtopk.experiments.paper_outputs import RUNS, write_paper
-from fairtopk.experiments.paper_plan import FULL, KS, TRAINED_K, paper_cells
-from fairtopk.experiments.reproduce import Plan, reproduce
-from fairtopk.experiments.sweep_commands import SweepProgress, say_room, tell_failures
+from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.figures import slug
-from fairtopk.reporting.paper_fronts import GAPS, PROTOCOLS
+from fairtopk.reproduce.output import RUNS, Plan, reproduce, write_paper
+from fairtopk.reproduce.plan import FULL, KS, TRAINED_K, find_data, paper_cells
+from fairtopk.reproduce.tradeoffs import GAPS, PROTOCOLS
 
 ABLATION = "ablation-gamma"
 FIGURES = ("tradeoff-exposure_gap", "tradeoff-exposure_gap_mse",

@@ -13,17 +13,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fairtopk.data.files import replacing, write_text
 from fairtopk.errors import InputError
-from fairtopk.experiments.cells import AFTERWARDS, is_done, nothing_left
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config, dump_config
-from fairtopk.experiments.grid import Cell
-from fairtopk.experiments.identity import IDENTITY, Identity, config_digest
-from fairtopk.experiments.result import CONFIG, METRICS
-from fairtopk.experiments.result_schema import sealed
-from fairtopk.experiments.run import LOG, PROVENANCE
-from fairtopk.experiments.sweep import Event
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config, dump_config
+from fairtopk.runs.grid import Cell
+from fairtopk.runs.result import CONFIG, IDENTITY, METRICS, Identity, config_digest, sealed
+from fairtopk.runs.run import LOG, PROVENANCE
+from fairtopk.runs.sweep import AFTERWARDS, Event, is_done, nothing_left
+from fairtopk.storage import replacing, write_text
 
 COMMIT = "commit.txt"  # in the folder of a run
 UNKNOWN = "one that was not noted"  # commit

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.batches import Batch
 from fairtopk.data.synthetic import SIZES
 from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
-from fairtopk.kernels.splitting import TRAIN
-from fairtopk.lists import HeldOut, Ratings
-from fairtopk.scorers.neumf import NeuMF
-from fairtopk.scoring import BLOCK, top_items
+from fairtopk.kernels.csr import TRAIN
+from fairtopk.lists.batch import Batch
+from fairtopk.lists.users import HeldOut, Ratings
+from fairtopk.models.neumf import NeuMF
+from fairtopk.models.scoring import BLOCK, top_items
 
 REPEATS = 5
 WIDTH, HIDDEN = 64, 64

@@ -22,19 +22,15 @@ import torch
 from data import DRAWS, draw_in_python
 from torch import Tensor, nn
 
-from fairtopk.batches import Batch
 from fairtopk.data.synthetic import load_synthetic
-from fairtopk.estimators.objective import Objective
 from fairtopk.evaluation import evaluate, sampled_blocks
-from fairtopk.experiments.build import (
-    build_sampler,
-    build_scorer,
-)
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.phases import build_phases
-from fairtopk.lists import Lists, split
-from fairtopk.steps import threads_of, train_step
+from fairtopk.lists.batch import Batch
+from fairtopk.lists.users import Lists, split
+from fairtopk.objectives.objective import Objective
+from fairtopk.runs.build import build_phases, build_sampler, build_scorer
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config
+from fairtopk.training.loop import threads_of, train_step
 
 K, C_RELATIVE, WIDTH, DROPOUT, RATE = 50, 0.5, 64, 0.2, 4e-4
 BATCH, RATED, UNRATED = 256, 10, 300

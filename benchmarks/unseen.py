@@ -28,7 +28,7 @@ from document_sets import SETS, TEST, TRAINING
 from unseen_items import GROUPINGS, Documents, film_lists, read_films
 
 import fairtopk as ft
-from fairtopk.experiments.paper_data import find_data
+from fairtopk.reproduce.plan import find_data
 
 PUBLISHED = ("law, race", "engineering, gender", "papers, h-index", "compas, race")
 K = {"films": 50, "others": 10}

@@ -133,7 +133,7 @@ def _compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """A function that runs the command line with some words, in this process."""
-    from fairtopk.experiments.cli import main  # which looks at the terminal once
+    from fairtopk.cli.app import main
 
     monkeypatch.setenv("COLUMNS", "200")
 

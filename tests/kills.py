@@ -33,8 +33,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CHANGE = "a change to a file"
-STEP = "fairtopk.training:train_step"
-SAVE = "fairtopk.experiments.run:save_pair"
+STEP = "fairtopk.training.loop:train_step"
+SAVE = "fairtopk.runs.run:save_pair"
 
 HANGS = 900.0  # seconds after which a child is taken to hang, however slow the machine
 SETTINGS = "KILLS_TEST_STATE"  # environment of the child
@@ -162,7 +162,7 @@ def _main() -> None:
         sys.argv = ["-c", *sys.argv[3:]]
         exec(compile(program, "program", "exec"), {"__name__": "program"})
     else:
-        from fairtopk.experiments.cli import main
+        from fairtopk.cli.app import main
 
         main()
 

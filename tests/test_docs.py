@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.estimators.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST
-from fairtopk.rerankers import RERANKERS
+from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST
+from fairtopk.reranking.rerank import RERANKERS
 
 DOCS = Path(__file__).parents[1] / "docs"
 SESSIONS = {

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.batches import Batch, candidate_batch
 from fairtopk.evaluation import (
     Beside,
     beside_gaps,
@@ -16,11 +15,12 @@ from fairtopk.evaluation import (
     evaluate_full_beside,
     sampled_blocks,
 )
-from fairtopk.lists import HeldOut
+from fairtopk.lists.batch import Batch, candidate_batch
+from fairtopk.lists.users import HeldOut
 from fairtopk.metrics import chance_floors, parities, score_spread
 from fairtopk.metrics.summary import summarise
-from fairtopk.scorers.neumf import NeuMF
-from fairtopk.scoring import top_blocks
+from fairtopk.models.neumf import NeuMF
+from fairtopk.models.scoring import top_blocks
 
 KS = [1, 20, 3, 500]
 
@@ -60,7 +60,7 @@ def test_the_whole_catalogue_is_measured_as_lists_of_all_items_are(
     lists: ft.Lists, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scorer, held_out = Table(60, 120), getattr(lists, part)
-    monkeypatch.setattr("fairtopk.scoring.BATCH_SLOTS", 1_000)
+    monkeypatch.setattr("fairtopk.models.scoring.BATCH_SLOTS", 1_000)
     found, expected = evaluate_full(scorer, held_out, KS), dense(scorer, held_out)
     assert found.keys() == expected.keys()
     assert len(found["ndcg@1"]) == 60

@@ -10,8 +10,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import fairtopk as ft
+from fairtopk.cli.demo import BIAS
 from fairtopk.data.synthetic import SIZES
-from fairtopk.experiments.demo import BIAS
 
 INK, FAINT = "#3b5b92", "#c9d3e6"
 N_SEEDS = 10

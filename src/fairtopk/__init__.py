@@ -12,49 +12,53 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from fairtopk import losses, metrics, statistics
     from fairtopk.auditing.audit import Audit, audit
-    from fairtopk.batches import Batch
     from fairtopk.data.features import Features
     from fairtopk.data.groups import GroupRule, Groups, groups_from
     from fairtopk.data.interactions import Interactions
-    from fairtopk.data.load import load
-    from fairtopk.data.synthetic import SyntheticShape, make_synthetic
-    from fairtopk.data.synthetic_documents import Documents, make_documents
+    from fairtopk.data.registry import load
+    from fairtopk.data.synthetic import (
+        Documents,
+        SyntheticShape,
+        make_documents,
+        make_synthetic,
+    )
     from fairtopk.errors import InputError
-    from fairtopk.experiments.comparing import compare
-    from fairtopk.experiments.report import report
-    from fairtopk.feature_lists import split_queries
-    from fairtopk.lists import Lists, load_split, save_split, split, split_random
+    from fairtopk.lists.batch import Batch
+    from fairtopk.lists.queries import split_queries
+    from fairtopk.lists.users import Lists, load_split, save_split, split, split_random
     from fairtopk.rankers.fair_ranker import FairRanker
-    from fairtopk.rerankers import rerank
-    from fairtopk.samplers import ListSampler, ListSizes
+    from fairtopk.reporting.compare import compare
+    from fairtopk.reporting.page import report
+    from fairtopk.reranking.rerank import rerank
+    from fairtopk.training.samplers import ListSampler, ListSizes
 
 _HOMES = {
     "Audit": "fairtopk.auditing.audit",
-    "Batch": "fairtopk.batches",
-    "Documents": "fairtopk.data.synthetic_documents",
+    "Batch": "fairtopk.lists.batch",
+    "Documents": "fairtopk.data.synthetic",
     "FairRanker": "fairtopk.rankers.fair_ranker",
     "Features": "fairtopk.data.features",
     "GroupRule": "fairtopk.data.groups",
     "Groups": "fairtopk.data.groups",
     "InputError": "fairtopk.errors",
     "Interactions": "fairtopk.data.interactions",
-    "ListSampler": "fairtopk.samplers",
-    "ListSizes": "fairtopk.samplers",
-    "Lists": "fairtopk.lists",
+    "ListSampler": "fairtopk.training.samplers",
+    "ListSizes": "fairtopk.training.samplers",
+    "Lists": "fairtopk.lists.users",
     "SyntheticShape": "fairtopk.data.synthetic",
     "audit": "fairtopk.auditing.audit",
-    "compare": "fairtopk.experiments.comparing",
+    "compare": "fairtopk.reporting.compare",
     "groups_from": "fairtopk.data.groups",
-    "load": "fairtopk.data.load",
-    "load_split": "fairtopk.lists",
-    "make_documents": "fairtopk.data.synthetic_documents",
+    "load": "fairtopk.data.registry",
+    "load_split": "fairtopk.lists.users",
+    "make_documents": "fairtopk.data.synthetic",
     "make_synthetic": "fairtopk.data.synthetic",
-    "report": "fairtopk.experiments.report",
-    "rerank": "fairtopk.rerankers",
-    "save_split": "fairtopk.lists",
-    "split": "fairtopk.lists",
-    "split_queries": "fairtopk.feature_lists",
-    "split_random": "fairtopk.lists",
+    "report": "fairtopk.reporting.page",
+    "rerank": "fairtopk.reranking.rerank",
+    "save_split": "fairtopk.lists.users",
+    "split": "fairtopk.lists.users",
+    "split_queries": "fairtopk.lists.queries",
+    "split_random": "fairtopk.lists.users",
 }
 
 __all__ = [

@@ -1,6 +1,6 @@
 """``python -m fairtopk`` is the command line."""
 
-from fairtopk.experiments.cli import main
+from fairtopk.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -19,9 +19,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from fairtopk.data.files import replacing
-from fairtopk.data.paths import check_file
 from fairtopk.errors import InputError
+from fairtopk.paths import check_file
+from fairtopk.storage import replacing
 
 MODEL, STATE = "model.safetensors", "state.safetensors"
 NEW, BEFORE = "new-", "before-"  # how a pair that is being written, and the last but one begin

@@ -1,4 +1,9 @@
-"""Measuring a scorer on held-out lists."""
+"""What is to be known of lists that hold the whole catalogue but for some items of the user.
+
+The items of each user are CSR arrays, no item twice for one user.
+
+Measuring a scorer on held-out lists.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -11,27 +16,101 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from fairtopk.arguments import checked_ks
-from fairtopk.batches import Batch, candidate_batch
-from fairtopk.kernels.catalogue import relevance_of, sizes_without
-from fairtopk.kernels.ideal import ideal_dcg
-from fairtopk.kernels.measures import Places
+from fairtopk.checks import checked_ks
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.csr import ideal_dcg
+from fairtopk.kernels.sums import Places
 from fairtopk.kernels.threads import run_all
-from fairtopk.lists import HeldOut
-from fairtopk.metrics.floor import (
+from fairtopk.lists.batch import Batch, candidate_batch
+from fairtopk.lists.users import HeldOut
+from fairtopk.metrics.chance import (
     MOST_SHUFFLES,
     Floor,
     chance_floors,
     floors_of_places,
     joined_floors,
 )
-from fairtopk.metrics.leakage import group_auc
-from fairtopk.metrics.overall import Overall
-from fairtopk.metrics.parity import group_counts, parities, parities_of_counts
+from fairtopk.metrics.other import group_auc
+from fairtopk.metrics.overall import Overall, group_counts, parities, parities_of_counts
 from fairtopk.metrics.scale import SMALLEST_SPREAD, score_spread
 from fairtopk.metrics.summary import summarise, summarise_tops
 from fairtopk.metrics.tops import Tops, tops_of_places
-from fairtopk.scoring import score, top_blocks
+from fairtopk.models.scoring import score, top_blocks
+
+
+def sizes_without(
+    users: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    group: NDArray[np.int32],
+    n_groups: int,
+) -> NDArray[np.int64]:
+    """Return how many items of each group are left for each user, ``[Q, G]``.
+
+    Args:
+        users: Whose lists, ``[Q]``.
+        offsets: Of the items that a user's list lacks.
+        item: Those items.
+        group: Group numbers of all items, -1 unknown, ``[n_items]``.
+        n_groups: How many groups there are, G.
+    """
+    lacking = offsets[users + 1] - offsets[users]
+    row = np.repeat(np.arange(len(users)), lacking)
+    slot = np.arange(len(row)) - np.repeat(
+        np.cumsum(lacking) - lacking - offsets[users], lacking
+    )
+    label = group[item[slot]]
+    known = label >= 0
+    place = row[known] * n_groups + label[known]
+    lacked = np.bincount(place, minlength=len(users) * n_groups).reshape(-1, n_groups)
+    return np.bincount(group[group >= 0], minlength=n_groups) - lacked
+
+
+def relevance_of(
+    listed: NDArray[np.int32],
+    users: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    rating: NDArray[np.floating],
+    n_items: int,
+) -> NDArray[np.floating]:
+    """Return what each user rated the items of a list, 0 where it did not.
+
+    Args:
+        listed: Item numbers, -1 for none, ``[Q, H]``.
+        users: Whose lists, ``[Q]``.
+        offsets: Of the users' ratings.
+        item: The items they rated.
+        rating: How.
+        n_items: Size of the catalogue.
+    """
+    relevance = np.zeros(listed.shape, rating.dtype)
+    rated = np.zeros(n_items, rating.dtype)
+    _fill_relevance(listed, users, offsets, item, rating, rated, relevance)
+    return relevance
+
+
+@compiled
+def _fill_relevance(
+    listed: NDArray[np.int32],
+    users: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    item: NDArray[np.int32],
+    rating: NDArray[np.floating],
+    rated: NDArray[np.floating],
+    relevance: NDArray[np.floating],
+) -> None:
+    """Fill in `relevance`; `rated` is room for a user's ratings, 0 before and after."""
+    for row in range(len(users)):
+        start, stop = offsets[users[row]], offsets[users[row] + 1]
+        for slot in range(start, stop):
+            rated[item[slot]] = rating[slot]
+        for place in range(listed.shape[1]):
+            if listed[row, place] >= 0:
+                relevance[row, place] = rated[listed[row, place]]
+        for slot in range(start, stop):
+            rated[item[slot]] = 0
+
 
 BLOCK = 4_096  # lists scored at once
 # Of all lists together: a third is as a rule enough to know a chance floor to 1 %.

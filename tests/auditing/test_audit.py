@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.auditing import blocks
+from fairtopk.auditing import measures as blocks
 
 Q, L, KS = 60, 12, [3, 6]
 GLOBAL: dict[str, Any] = {"query": "q", "item": "i", "score": "s", "groups": "sex", "k": KS}

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.experiments import audit_commands
-from fairtopk.experiments.cli import main
+from fairtopk.cli import audit as audit_commands
+from fairtopk.cli.app import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
 

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
+from fairtopk.auditing.audit import shuffles_for
 from fairtopk.auditing.rankings import Rankings
-from fairtopk.auditing.requests import shuffles_for
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.auditing.sources import Columns, read_source
+from fairtopk.auditing.rankings import Columns, read_source
 
 COLUMNS: dict[str, Any] = {"query": "q", "item": "i", "score": "s", "groups": "sex", "k": 2}
 ROWS = pl.DataFrame({"q": [1, 1], "i": [1, 2], "s": [2, 1], "sex": ["f", "m"]})

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import fairtopk as ft
-from fairtopk.reporting.audit_page import audit_page
+from fairtopk.reporting.page import audit_page
 
 LISTS = 4
 COLUMNS: dict[str, Any] = {"query": "q", "item": "i", "groups": "sex", "k": [1, 2]}

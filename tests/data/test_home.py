@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.data.home import acknowledge, acknowledged, data_home, warmups_home
+from fairtopk.data.registry import acknowledge, acknowledged, data_home, warmups_home
 from fairtopk.errors import InputError
 
 

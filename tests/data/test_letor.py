@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.data import letor, paths
+from fairtopk import paths
+from fairtopk.data import letor
 from fairtopk.data.groups import GroupRule, groups_from
 from fairtopk.data.letor import read_letor
 from fairtopk.errors import InputError

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.data.known import KNOWN, Counts
+from fairtopk.data.registry import KNOWN, Counts
 
 CSV = "userId,movieId,rating,timestamp\n1,1,5,1\n1,2,4,2\n2,2,3,3\n"
 FILMS = "movieId,title,genres\n1,A (1980),Horror\n2,B (1999),War\n3,C,(no genres listed)\n"

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
+from fairtopk.data.interactions import Tables
 from fairtopk.data.movielens import GENRES_100K, read_movielens
-from fairtopk.data.tables import Tables
 
 FILMS = [(1, "Léon (1994)", "Horror|War"), (2, "Se7en", ""), (3, "2001 (1968) (1999)", "Drama")]
 RATINGS = [(1, 1, 5, 100), (1, 3, 2, 90), (2, 1, 4, 80), (2, 2, 1, 80)]

@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fairtopk.data.columns import Origin
 from fairtopk.data.netflix import read_netflix
-from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 
 RATINGS = {

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.data import known
+from fairtopk.data import registry as known
 from fairtopk.data.groups import GroupRule
-from fairtopk.data.prepare import prepare
+from fairtopk.data.registry import prepare
 
 RULE = {"column": "genres", "contains": "Horror"}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fairtopk as ft
-from fairtopk.data.synthetic_documents import make_documents
+from fairtopk.data.synthetic import make_documents
 
 
 def test_one_seed_gives_the_same_documents_and_another_does_not() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fairtopk.checkpoints import load_tensors, save_tensors
-from fairtopk.experiments.result_schema import sealed
+from fairtopk.runs.result import sealed
 
 Do = Callable[[Path], None]
 

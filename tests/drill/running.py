@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple, TextIO
 
-from fairtopk.experiments.cli import main
+from fairtopk.cli.app import main
 
 MOST_SECONDS = 20  # of the processor, its own and its children's
 HANGS = 600  # seconds after which a command that does nothing is taken for hanging

@@ -37,7 +37,7 @@ def test_the_run_that_compiles_gives_the_bits_of_those_that_find_it_done(
 ) -> None:
     """Of a sum in a loop that another calls, whose order the compiler chooses."""
     program = (
-        "import numpy as np; from fairtopk.kernels.top import top_of;"
+        "import numpy as np; from fairtopk.kernels.ranking import top_of;"
         "scores = np.random.default_rng(0).normal(size=(200, 105)).astype(np.float32);"
         "print(top_of(scores, 10).log_sum.tobytes().hex())"
     )

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fairtopk.kernels.drawing import alias_table, normals
+from fairtopk.kernels.random import alias_table, normals
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import numpy as np
 
-from fairtopk.kernels.draws import draws
+from fairtopk.kernels.random import draws
 
 
 def test_what_is_drawn_for_a_row_hangs_on_no_other_row() -> None:

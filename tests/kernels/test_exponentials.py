@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fairtopk.kernels.exponentials import fill_exponentials
+from fairtopk.kernels.ranking import fill_exponentials
 
 SCORES = st.lists(st.floats(-80, 200, width=32), min_size=1, max_size=40)
 both_precisions = pytest.mark.parametrize(

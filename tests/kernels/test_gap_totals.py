@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairtopk.kernels.gap_totals import gap_totals
-from fairtopk.kernels.shuffles import GroupSums
-from fairtopk.metrics.grouped import NOTIONS, named_and_rest, named_gap, rank_exposure
+from fairtopk.kernels.shuffles import GroupSums, gap_totals
+from fairtopk.metrics.gaps import NOTIONS, named_and_rest, named_gap, rank_exposure
 from fairtopk.metrics.tops import Tops
 
 Q, KS = 30, [2, 4]

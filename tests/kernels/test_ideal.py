@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.ideal import ideal_dcg
+from fairtopk.kernels.csr import ideal_dcg
 
 GRADES = st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 3.0, 5.0]), max_size=8), min_size=1)
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.measures import Lists, Places, Sums, list_sums, place_sums
+from fairtopk.kernels.sums import Lists, Places, Sums, list_sums, place_sums
 
 Slot = tuple[float, bool, int, int]  # score, whether it is there, grade and group
 SLOT = st.tuples(

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from fairtopk.kernels import memory
-from fairtopk.kernels.memory import ALIGNMENT, KEPT, LARGE, recycled
+from fairtopk.kernels import threads as memory
+from fairtopk.kernels.threads import ALIGNMENT, KEPT, LARGE, recycled
 
 SHAPE = (LARGE // 4, 2)
 

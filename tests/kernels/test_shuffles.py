@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.measures import Places, place_sums
 from fairtopk.kernels.shuffles import GroupSums, Key, Ranked, shuffled_sums
+from fairtopk.kernels.sums import Places, place_sums
 
 N_GROUPS, KEY = 3, Key(0, 0, 0)
 

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.splitting import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
+from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
 
 times_of = st.lists(
     st.lists(st.integers(0, 6), min_size=1, max_size=12), min_size=1, max_size=4

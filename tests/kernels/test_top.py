@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fairtopk.kernels.top import UserItems, first_not_finite, top_of
+from fairtopk.kernels.ranking import UserItems, first_not_finite, top_of
 
 # Few distinct values make ties; the two zeros and the extremes are traps for a sort by bits.
 SCORE = st.sampled_from([0.0, -0.0, 1.0, -1.5, 1e-45, -1e-45, 3e38, -3e38, 5000.5, -math.inf])

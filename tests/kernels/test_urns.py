@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.measures import Places, place_sums
-from fairtopk.kernels.shuffles import GroupSums, Key, Ranked
-from fairtopk.kernels.urns import drawn_sums
+from fairtopk.kernels.shuffles import GroupSums, Key, Ranked, drawn_sums
+from fairtopk.kernels.sums import Places, place_sums
 
 N_GROUPS, KEY = 3, Key(0, 0, 0)
 

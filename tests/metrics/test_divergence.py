@@ -73,7 +73,7 @@ def test_lists_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.randn(40, 7, generator=generator)
     groups = torch.randint(-1, 3, (40, 7), generator=generator)
     expected = ndkl(scores, groups, k=4)
-    monkeypatch.setattr("fairtopk.metrics.inputs.BLOCK_SLOTS", 1)
+    monkeypatch.setattr("fairtopk.tensors.BLOCK_SLOTS", 1)
     found = ndkl(scores, groups, k=4)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     assert expected.dtype == torch.float32

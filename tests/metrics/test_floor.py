@@ -61,8 +61,8 @@ def test_the_shuffled_floor_is_the_mean_over_all_shuffles(
 def test_the_error_that_is_reported_is_the_spread_over_seeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fairtopk.metrics.floor.MOST_COPIES", 10)
-    monkeypatch.setattr("fairtopk.metrics.floor.PRECISION", 0.05)
+    monkeypatch.setattr("fairtopk.metrics.chance.MOST_COPIES", 10)
+    monkeypatch.setattr("fairtopk.metrics.chance.PRECISION", 0.05)
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(40, 12, generator=generator)
     groups = (torch.rand(40, 12, generator=generator) < 0.7).long()
@@ -125,7 +125,7 @@ def test_blocks_of_lists_change_only_the_rounding(monkeypatch: pytest.MonkeyPatc
     scores = torch.randn(30, 8, generator=generator)
     groups = torch.randint(-1, 3, (30, 8), generator=generator)
     expected = chance_floor(scores, groups, k=3)
-    monkeypatch.setattr("fairtopk.metrics.shuffled.BLOCK_SUMS", 1)
+    monkeypatch.setattr("fairtopk.metrics.chance.BLOCK_SUMS", 1)
     found = chance_floor(scores, groups, k=3)
     assert found.rounds == expected.rounds
     assert found[:2] == pytest.approx(expected[:2], rel=1e-12)

@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from fairtopk.errors import InputError
-from fairtopk.metrics.leakage import group_auc
+from fairtopk.metrics.other import group_auc
 
 
 def by_ranks(scores: Tensor, named: Tensor) -> float:
@@ -66,7 +66,7 @@ def test_lists_are_measured_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = torch.randn(40, 7, generator=generator)
     groups = torch.randint(-1, 3, (40, 7), generator=generator)
     expected = group_auc(scores, groups)
-    monkeypatch.setattr("fairtopk.metrics.inputs.BLOCK_SLOTS", 1)
+    monkeypatch.setattr("fairtopk.tensors.BLOCK_SLOTS", 1)
     found = group_auc(scores, groups)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
     assert expected.dtype == torch.float32

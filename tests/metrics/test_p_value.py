@@ -168,7 +168,7 @@ def test_the_seed_decides_the_shuffles_and_blocks_and_threads_do_not(
     torch.set_num_threads(2)
     assert found(0) == expected
     torch.set_num_threads(before)
-    monkeypatch.setattr("fairtopk.metrics.shuffled.BLOCK_SUMS", 1)
+    monkeypatch.setattr("fairtopk.metrics.chance.BLOCK_SUMS", 1)
     assert found(0) == pytest.approx(expected, abs=1e-12)
 
 

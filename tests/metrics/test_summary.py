@@ -38,7 +38,7 @@ def test_the_summary_holds_what_each_metric_gives_alone(
             signed = gap(scores, groups, k=k, mask=mask, signed=True)
             expected[f"{name}_signed@{k}"] = signed
             expected[f"{name}_mse@{k}"] = expected[f"{name}@{k}"] ** 2
-    monkeypatch.setattr("fairtopk.metrics.inputs.BLOCK_SLOTS", block)
+    monkeypatch.setattr("fairtopk.tensors.BLOCK_SLOTS", block)
     found = metrics.summarise(scores, relevance, groups, ks=KS, mask=mask)
     assert found.keys() == expected.keys()
     for name, values in expected.items():

@@ -12,7 +12,7 @@ import torch
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors, save_tensors
-from fairtopk.data.synthetic_documents import Documents, make_documents
+from fairtopk.data.synthetic import Documents, make_documents
 from fairtopk.rankers.fair_ranker import FairRanker
 
 SHORT = {"k": 5, "epochs": 3}

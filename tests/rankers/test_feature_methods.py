@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.data.synthetic_documents import Documents, make_documents
+from fairtopk.data.synthetic import Documents, make_documents
 from fairtopk.rankers.fair_ranker import FairRanker
 
 DPR = {"dpr": {"batches": 2, "samples": 300}}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from fairtopk.data.synthetic_documents import make_documents
+from fairtopk.data.synthetic import make_documents
 from fairtopk.rankers.fair_ranker import FairRanker
 
 sklearn = pytest.importorskip("sklearn")

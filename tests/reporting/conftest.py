@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import Saved
-from fairtopk.experiments.config_file import check_config, dump_config, load_config
-from fairtopk.experiments.identity import Identity, config_digest
-from fairtopk.experiments.result import write_result
 from fairtopk.metrics.intervals import means_with_intervals
+from fairtopk.runs.config_file import check_config, dump_config, load_config
+from fairtopk.runs.result import Identity, config_digest, write_result
 
 USERS = 60
 GAPS = ("exposure_gap", "rank_exposure_gap")

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.reporting.audit_page import audit_page
+from fairtopk.reporting.page import audit_page
 
 EVIL = "<script>alert(1)</script>"
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.experiments.collecting import collect
 from fairtopk.reporting.curves import View, fairest, views_of
+from fairtopk.reporting.results import collect
 
 from .conftest import WriteRun
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairtopk.reporting.curves import views_of
-from fairtopk.reporting.disagreements import disagreements
+from fairtopk.reporting.page import disagreements
 from fairtopk.reporting.results import Result, Run
 
 Gaps = dict[str, float]  # of Eq. 9 and by rank

@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 import fairtopk as ft
-from fairtopk.experiments.collecting import collect
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.figures import write_figures
-from fairtopk.reporting.results import Rankings
+from fairtopk.reporting.results import Rankings, collect
 
 
 def test_each_gap_is_a_pdf_and_a_png(sweep: Path, tmp_path: Path) -> None:

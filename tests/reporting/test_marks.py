@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairtopk.experiments.collecting import collect
-from fairtopk.reporting.curves import views_of
-from fairtopk.reporting.marks import corrected, paired_tests
+from fairtopk.reporting.curves import corrected, paired_tests, views_of
+from fairtopk.reporting.results import collect
 from fairtopk.reporting.tables import results_tables
 from fairtopk.statistics import holm, paired_difference
 

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 
 import fairtopk as ft
-from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.result_schema import sealed
 from fairtopk.reporting.curves import views_of
-from fairtopk.reporting.frame import safe_json
-from fairtopk.reporting.page import sweep_page
-from fairtopk.reporting.results import Rankings, Result, Run, Sweep
+from fairtopk.reporting.page import safe_json, sweep_page
+from fairtopk.reporting.results import Rankings, Result, Run, Sweep, collect
 from fairtopk.reporting.tables import results_tables
+from fairtopk.runs.result import sealed
 
 from .conftest import WriteRun
 
@@ -216,7 +214,7 @@ def test_a_page_is_not_written_over_something_else(sweep: Path) -> None:
 def test_no_more_than_so_many_files_are_looked_through(
     sweep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairtopk.experiments.collecting.MOST_FILES", 3)
+    monkeypatch.setattr("fairtopk.reporting.results.MOST_FILES", 3)
     with pytest.raises(ft.InputError, match=r"holds more than 3 files"):
         ft.report(sweep)
 

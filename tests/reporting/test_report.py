@@ -6,21 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairtopk.batches import candidate_batch
 from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import sampled_blocks
-from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.measuring import evaluate_run
-from fairtopk.experiments.opening import load_model
-from fairtopk.experiments.rankings import loader, rankings_of
-from fairtopk.experiments.result import write_result
-from fairtopk.experiments.run import train_run
-from fairtopk.lists import Lists
+from fairtopk.lists.batch import candidate_batch
+from fairtopk.lists.users import Lists
+from fairtopk.models.scoring import score
 from fairtopk.reporting.curves import views_of
-from fairtopk.reporting.results import Rankings
-from fairtopk.scoring import score
+from fairtopk.reporting.rankings import rankings_of
+from fairtopk.reporting.results import Rankings, collect
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config
+from fairtopk.runs.measure import evaluate_run
+from fairtopk.runs.open import load_model, loader
+from fairtopk.runs.result import write_result
+from fairtopk.runs.run import train_run
 
 K = 10
 

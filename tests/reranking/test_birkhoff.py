@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairtopk.errors import InputError
-from fairtopk.reranking import birkhoff
+from fairtopk.reranking.exposure_lp import birkhoff
 
 pytest.importorskip("scipy")
 

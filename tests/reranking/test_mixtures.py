@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.reranking.mixtures import Program, _improve, _of_several_groups, best_mixture
+from fairtopk.reranking.exposure_lp import Program, _improve, _of_several_groups, best_mixture
 
 linprog = pytest.importorskip("scipy.optimize").linprog
 
@@ -79,7 +79,7 @@ def test_a_gain_that_is_rounding_ends_with_the_optimum(monkeypatch: pytest.Monke
     several = program(3, n=12, k=5, slack=0.01, ties=False)._replace(rates=rates)
     mixture = best_mixture(several)
     assert mixture is not None
-    monkeypatch.setattr("fairtopk.reranking.mixtures.TOLERANCE", -1.0)  # all seems to gain
+    monkeypatch.setattr("fairtopk.reranking.exposure_lp.TOLERANCE", -1.0)  # all seems to gain
     rankings = list(mixture[0])
     solved = _improve(rankings, several, linprog, allowed=0.0)
     assert -solved.fun == pytest.approx(worth(several, mixture)[0])

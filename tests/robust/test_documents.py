@@ -6,13 +6,12 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.feature_batches import feature_batch
-from fairtopk.robust import drawing
-from fairtopk.robust.drawing import feature_problem
-from fairtopk.robust.features import features, n_features
-from fairtopk.robust.ranker import RobustRanker
-from fairtopk.robust.settings import RobustSettings
-from fairtopk.scorers.features import FeatureModel, OfTable, feature_scorer
+from fairtopk.lists.queries import feature_batch
+from fairtopk.models.features import FeatureModel, OfTable, feature_scorer
+from fairtopk.objectives.methods import RobustSettings
+from fairtopk.robust import learning as drawing
+from fairtopk.robust.learning import feature_problem
+from fairtopk.robust.ranker import RobustRanker, features, n_features
 
 
 @pytest.fixture(scope="module")

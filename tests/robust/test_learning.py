@@ -5,9 +5,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from fairtopk.robust import game
-from fairtopk.robust.game import exposures
+from fairtopk.robust.game import exposures, gaps, sides_of
 from fairtopk.robust.learning import Problem, balance, learn, worth
-from fairtopk.robust.sides import gaps, sides_of
 
 Floats = NDArray[np.float64]
 LAM = np.array([0.4])

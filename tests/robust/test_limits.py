@@ -10,15 +10,15 @@ import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.evaluation import sampled_blocks
-from fairtopk.experiments.build import build_scorer
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config
-from fairtopk.experiments.measuring import longest_list
-from fairtopk.experiments.opening import load_model
-from fairtopk.experiments.run import train_run
-from fairtopk.lists import Lists
+from fairtopk.lists.users import Lists
+from fairtopk.models.scoring import score
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.scoring import score
+from fairtopk.runs.build import build_scorer
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config
+from fairtopk.runs.measure import longest_list
+from fairtopk.runs.open import load_model
+from fairtopk.runs.run import train_run
 
 
 def config(c: float = 1.0, *, unrated: int = 40, **robust: Any) -> Config:

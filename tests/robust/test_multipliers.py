@@ -3,10 +3,17 @@ import pytest
 from numpy.typing import NDArray
 
 import fairtopk as ft
-from fairtopk.kernels.doubly_stochastic import Precision, discounts, matrix
-from fairtopk.robust.game import exposures, play
-from fairtopk.robust.multipliers import multipliers, reach
-from fairtopk.robust.sides import Sides, bonuses, gaps, sides_of
+from fairtopk.robust._kernels import Precision, discounts, matrix
+from fairtopk.robust.game import (
+    Sides,
+    bonuses,
+    exposures,
+    gaps,
+    multipliers,
+    play,
+    reach,
+    sides_of,
+)
 
 Floats = NDArray[np.float64]
 

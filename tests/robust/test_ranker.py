@@ -4,14 +4,13 @@ import torch
 from torch import Tensor
 
 import fairtopk as ft
-from fairtopk.batches import Batch, list_batch
-from fairtopk.kernels.doubly_stochastic import discounts
+from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.metrics import exposure_gap, rank_exposure_gap
-from fairtopk.robust.features import features, n_features
-from fairtopk.robust.ranker import RobustRanker
-from fairtopk.robust.settings import RobustSettings
-from fairtopk.scorers.mf import MatrixFactorization
-from fairtopk.scorers.neumf import NeuMF
+from fairtopk.models.mf import MatrixFactorization
+from fairtopk.models.neumf import NeuMF
+from fairtopk.objectives.methods import RobustSettings
+from fairtopk.robust._kernels import discounts
+from fairtopk.robust.ranker import RobustRanker, features, n_features
 
 N_USERS, N_ITEMS = 6, 30
 

@@ -1,6 +1,6 @@
 import numpy as np
 
-from fairtopk.robust.sides import bonuses, gaps, sides_of
+from fairtopk.robust.game import bonuses, gaps, sides_of
 
 
 def test_the_sides_are_group_0_and_all_other_known_groups() -> None:

@@ -13,12 +13,12 @@ from kills import SAVE, State, run
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
-from fairtopk.experiments.collecting import collect
-from fairtopk.experiments.config import Config
-from fairtopk.experiments.config_file import check_config, dump_config
-from fairtopk.experiments.measuring import evaluate_run
-from fairtopk.experiments.run import AnyTrainer, train_run
-from fairtopk.lists import Lists
+from fairtopk.lists.users import Lists
+from fairtopk.reporting.results import collect
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import check_config, dump_config
+from fairtopk.runs.measure import evaluate_run
+from fairtopk.runs.run import AnyTrainer, train_run
 
 SMALL = {"rounds": 2, "iterations": 4, "users": 100}
 FEW = SyntheticShape(120, 150, 4_000)
@@ -164,8 +164,8 @@ def test_a_killed_process_goes_on_to_the_same_bits(lists: Lists, tmp_path: Path)
     program = (
         "import sys; from pathlib import Path; import torch; torch.set_num_threads(1);"
         "import fairtopk as ft; from fairtopk.data.synthetic import *;"
-        "from fairtopk.experiments.config_file import load_config;"
-        "from fairtopk.experiments.run import train_run; folder = Path(sys.argv[1]);"
+        "from fairtopk.runs.config_file import load_config;"
+        "from fairtopk.runs.run import train_run; folder = Path(sys.argv[1]);"
         f"lists = ft.split(make_synthetic({FEW}, bias=2.0).data);"
         "train_run(load_config(folder / 'c.toml'), folder / 'parts', lists=lists)"
     )

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import norm, permutation_test
 
+from fairtopk import statistics as paired
 from fairtopk.errors import InputError
 from fairtopk.metrics import mean_with_interval
-from fairtopk.statistics import paired, paired_difference, paired_differences
+from fairtopk.statistics import paired_difference, paired_differences
 
 Floats = NDArray[np.float64]
 VALUES = st.lists(

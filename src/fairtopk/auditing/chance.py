@@ -8,12 +8,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.kernels.gap_totals import gap_totals
-from fairtopk.kernels.shuffles import GroupSums
-from fairtopk.metrics.floor import Floor, chance_floors
-from fairtopk.metrics.grouped import NOTIONS
-from fairtopk.metrics.p_value import ROUNDING, SHUFFLES_AT_ONCE, gap_p_values
-from fairtopk.metrics.shuffled import labelled_lists, over_shuffles, tops_of_labelled
+from fairtopk.kernels.shuffles import GroupSums, gap_totals
+from fairtopk.metrics.chance import (
+    ROUNDING,
+    SHUFFLES_AT_ONCE,
+    Floor,
+    chance_floors,
+    gap_p_values,
+    labelled_lists,
+    over_shuffles,
+    tops_of_labelled,
+)
+from fairtopk.metrics.gaps import NOTIONS
 from fairtopk.metrics.tops import Tops
 
 NEXT_SEED = 2**32  # from a block to the next, so that no two lists share their shuffles

@@ -1,32 +1,193 @@
-"""What is measured of each list, and what each place of all lists holds."""
+"""Rankings as padded tables of bounded size, best item first.
 
-from collections.abc import Callable, Sequence
+Lists in which equal scores leave it to the order of rows who comes first.
+
+Where equal scores leave a value to the order of rows.
+
+What is measured of each list, and what each place of all lists holds.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.auditing.attributes import Attribute
-from fairtopk.auditing.blocks import Block, blocks_of
 from fairtopk.auditing.chance import Chance, ChanceSums
-from fairtopk.auditing.pairing import Labelled
-from fairtopk.auditing.rankings import Rankings
-from fairtopk.auditing.ties import Ties, ties_of_block
-from fairtopk.kernels.measures import discounts
-from fairtopk.metrics.grouped import NOTIONS, rank_exposure, representation
-from fairtopk.metrics.inputs import Labels
+from fairtopk.auditing.rankings import Attribute, Labelled, Rankings
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.sums import Floats, Whole, discounts
+from fairtopk.lists.ranking import order
+from fairtopk.metrics.gaps import NOTIONS, rank_exposure, representation
 from fairtopk.metrics.scale import score_spread
 from fairtopk.metrics.summary import summarise_tops
 from fairtopk.metrics.tops import Tops, measured_lists
+from fairtopk.tensors import Labels
+
+BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
+LOWEST = -1e18  # its exponential is 0, and float32 holds its square
+
+
+class Block(NamedTuple):
+    """Lists of about the same length, in ranked order, ``[Q, L]`` each.
+
+    Attributes:
+        query: Their numbers, ``[Q]``.
+        scores: Falling from 0, the best of each list; 0 on padding.
+        mask: False on padding, which comes last.
+        relevance: Grades; None where there are none.
+        groups: Group numbers by each attribute, -1 unknown and on padding.
+        exact: Scores as they came, to tell which are equal; 0 on padding.
+    """
+
+    query: NDArray[np.int64]
+    scores: Tensor
+    mask: Tensor
+    relevance: Tensor | None
+    groups: tuple[Tensor, ...]
+    exact: Tensor
+
+
+def blocks_of(rankings: Rankings, attributes: Sequence[Attribute]) -> Iterator[Block]:
+    """Yield all lists, the shortest first, so that little is padding."""
+    length = rankings.length
+    by_length = np.argsort(length, kind="stable")
+    start = 0
+    while start < len(by_length):
+        # As many as fit if the longest of them sets the width.
+        following = length[by_length[start:]]
+        cells = following * np.arange(1, len(following) + 1)
+        count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
+        # In the order of the table, so that one block of all lists is just the table.
+        yield _block(rankings, attributes, np.sort(by_length[start : start + count]))
+        start += count
+
+
+def _block(
+    rankings: Rankings, attributes: Sequence[Attribute], query: NDArray[np.int64]
+) -> Block:
+    place = np.arange(rankings.length[query].max())
+    mask = place < rankings.length[query][:, None]
+    row = np.where(mask, rankings.offsets[query][:, None] + place, 0)
+
+    def padded(values: NDArray[Any], padding: float) -> Tensor:
+        return torch.from_numpy(np.where(mask, values[row], values.dtype.type(padding)))
+
+    scores, valid = padded(rankings.score, 0), torch.from_numpy(mask)
+    slot = order(scores, valid)
+    relevance = None
+    if rankings.relevance is not None:
+        relevance = padded(rankings.relevance, 0).float().gather(-1, slot)
+    groups = (padded(one.group, -1).gather(-1, slot) for one in attributes)
+    # Padding comes last in either order, so that the mask is the same.
+    exact = scores.gather(-1, slot)
+    return Block(query, _compact(exact, valid), valid, relevance, tuple(groups), exact)
+
+
+def _compact(ranked: Tensor, mask: Tensor) -> Tensor:
+    """Return scores less the best of their list, in float32, which is sorted far faster.
+
+    Rounding can make scores equal, not swap them, and of equals the earlier is first.
+    """
+    below = (ranked.double() - ranked[:, :1].double()).clamp(min=LOWEST)
+    return below.masked_fill(~mask, 0.0).float()
+
+
+def count_ties(
+    scores: Floats, length: NDArray[np.int64], labels: Whole | Floats, ks: Sequence[int]
+) -> NDArray[np.int64]:
+    """Return how many lists have a tie across each cut, and how many one in the top.
+
+    A tie is a run of equal scores whose labels differ: among items with one label it matters to
+    nobody who comes first. One across the cut has items on both sides of it; one in the top
+    begins there, wherever it ends.
+
+    Args:
+        scores: In ranked order, ``[Q, L]``.
+        length: Items of each list, ``[Q]``; what follows is padding.
+        labels: In ranked order, ``[Q, L]``.
+        ks: Where to cut.
+
+    Returns:
+        Numbers of lists, ``[2, len(ks)]``; the second are never below the first.
+    """
+    counts = np.zeros((2, len(ks)), np.int64)
+    # Numbers of groups and grades of relevance are exact in float64: one loop serves all.
+    _count(scores, length, labels.astype(np.float64), np.array(ks), counts)
+    return counts
+
+
+@compiled
+def _count(
+    scores: Floats,
+    length: NDArray[np.int64],
+    labels: NDArray[np.float64],
+    ks: NDArray[np.int64],
+    counts: NDArray[np.int64],
+) -> None:
+    found = np.empty(counts.shape, np.bool_)
+    for row in range(len(length)):
+        found[:] = False
+        start = 0
+        while start < min(length[row], ks[-1]):
+            stop, differ = start + 1, False
+            while stop < length[row] and scores[row, stop] == scores[row, start]:
+                differ = differ or labels[row, stop] != labels[row, start]
+                stop += 1
+            if differ:
+                for cut in range(len(ks)):
+                    found[0, cut] |= start < ks[cut] < stop
+                    found[1, cut] |= start < ks[cut]
+            start = stop
+        counts += found
+
+
+# What places are worth counts in these; in all others only who is in the top.
+BY_PLACE = ("ndcg", "impact_ratio", "rank_exposure")
+
+Counts = NDArray[np.int64]
+
+
+class Ties(NamedTuple):
+    """Lists with equal scores of items that differ, at each K.
+
+    Attributes:
+        across: On both sides of the cut: the order of rows decides who is in the top.
+        within: In the top, across the cut or not: it decides who comes first.
+    """
+
+    across: list[int]
+    within: list[int]
+
+    def touching(self, metric: str, place: int) -> int:
+        """Return the lists in which the order of rows decides a metric at one K."""
+        return (self.within if metric.startswith(BY_PLACE) else self.across)[place]
+
+
+def ties_of_block(block: Block, ks: Sequence[int]) -> Counts:
+    """Return across and within, counted anew for each way in which items can differ.
+
+    These are: at all; by each attribute; in relevance, if there is any: ``[ways, 2, len(ks)]``.
+    """
+    scores, length = block.exact.numpy(), block.mask.sum(-1).numpy()
+    labels: list[NDArray[Any]] = [
+        np.tile(np.arange(scores.shape[1]), (len(scores), 1)),
+        *(group.numpy() for group in block.groups),
+    ]
+    if block.relevance is not None:
+        labels.append(block.relevance.numpy())
+    return np.stack([count_ties(scores, length, one, ks) for one in labels])
+
 
 BY_RANK = ("rank_exposure_gap", "representation_gap")
 SHARES = {"rank_exposure": rank_exposure, "representation": representation}
 
 Doubles = NDArray[np.float64]
-Floats = NDArray[np.float32]  # what compact scores give
+Compact = NDArray[np.float32]  # what compact scores give
 Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
@@ -51,8 +212,8 @@ class Measured:
     """
 
     attribute: Attribute
-    gaps: dict[str, Floats]
-    shares: dict[str, Floats]
+    gaps: dict[str, Compact]
+    shares: dict[str, Compact]
     at_rank: NDArray[np.int64]
     reach: NDArray[np.int64]
     ties: Ties
@@ -78,7 +239,7 @@ class Findings:
     """
 
     rankings: Rankings
-    lists: dict[str, Floats]
+    lists: dict[str, Compact]
     by_attribute: tuple[Measured, ...]
     ties: Ties
     relevance_ties: Ties | None
@@ -155,7 +316,7 @@ def _list_names(rankings: Rankings, ks: Sequence[int]) -> list[str]:
 
 
 def _add_values(
-    block: Block, number: int, found: Measured, lists: dict[str, Floats], ks: Sequence[int]
+    block: Block, number: int, found: Measured, lists: dict[str, Compact], ks: Sequence[int]
 ) -> None:
     n_groups = len(found.attribute.names)
     wanted = [name for name in lists if name.startswith("ndcg@")] + list(found.gaps)

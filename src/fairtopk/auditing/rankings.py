@@ -1,16 +1,265 @@
-"""Rankings made elsewhere: lists of items, from a table with a row per query and item."""
+"""The tables that an audit reads, of rankings and of items, and what they are called.
 
+Rankings made elsewhere: lists of items, from a table with a row per query and item.
+
+The same items in two sets of lists, and labels that contradict each other.
+
+Lists are CSR arrays: the items of list q are the slots ``offsets[q] : offsets[q + 1]``.
+
+Groups of the rows of rankings, by each column that is to be audited.
+"""
+
+import glob
+import gzip
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.auditing.sources import Columns, Table
-from fairtopk.data.bounds import LARGEST_RELEVANCE
-from fairtopk.data.columns import number_ids, ratings_array
+from fairtopk.checks import checked_path
+from fairtopk.data.columns import (
+    OPAQUE,
+    Origin,
+    as_polars,
+    checksum,
+    first_line,
+    number_ids,
+    ratings_array,
+)
+from fairtopk.data.groups import GroupRule, apply_rule, label_items
+from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
+from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
+from fairtopk.paths import (
+    LARGEST_RELEVANCE,
+    MOST_FILES,
+    MOST_LINE_BYTES,
+    check_input,
+    open_file,
+    sha256_of,
+)
+
+OneSource = IntoDataFrame | str | Path
+Source = OneSource | Sequence[str | Path]
+
+ITEMS = Origin("the table of items")
+SEPARATORS = (";", "\t", "|", ",")
+
+
+class Columns(NamedTuple):
+    """Which columns of a table hold what; a list is ordered by score or by rank."""
+
+    query: str
+    item: str
+    score: str | None = None
+    rank: str | None = None
+    relevance: str | None = None
+
+    def ordering(self) -> str:
+        """Return the column that orders lists, refusing none and two."""
+        if (self.score is None) == (self.rank is None):
+            got = "neither" if self.score is None else "both"
+            raise InputError(f"give a column of scores or a column of ranks, got {got}")
+        return self.score or self.rank or ""
+
+    def names(self) -> list[str]:
+        """Return the columns that are to be read."""
+        given = (self.query, self.item, self.ordering(), self.relevance)
+        return [name for name in given if name is not None]
+
+
+class Table(NamedTuple):
+    """The columns of a table that are needed, and where its rows came from.
+
+    Attributes:
+        frame: The columns.
+        origin: What errors call its rows.
+        paths: Its files, none where it was a frame.
+    """
+
+    frame: pl.DataFrame
+    origin: Origin
+    paths: tuple[Path, ...] = ()
+
+    def sha256(self) -> str:
+        """Return the SHA-256 of the file, of a list of several, or of a frame's columns."""
+        if not self.paths:
+            return _sha256_of_columns(self.frame)
+        if len(self.paths) == 1:
+            return sha256_of(self.paths[0])
+        lines = "".join(f"{sha256_of(path)}  {path.name}\n" for path in self.paths)
+        return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def read_source(
+    source: Source, columns: Columns, groups: Sequence[str], *, separator: str
+) -> Table:
+    """Return the columns that an audit needs of files or a frame.
+
+    Args:
+        source: CSV or Parquet files, a folder of Parquet files, or a polars, pandas or Arrow
+            frame.
+        columns: What is to be read.
+        groups: Columns of labels.
+        separator: What separates the fields of a CSV.
+    """
+    names = [*columns.names(), *groups]
+    if not isinstance(source, str | Path | Sequence):
+        origin = Origin()
+        return Table(as_polars(source, names, origin), origin)
+    paths = _files_of(source)
+    tables = [_read_one(path, columns, names, separator) for path in paths]
+    return tables[0] if len(tables) == 1 else _joined(tables)
+
+
+def matching(pattern: str) -> list[Path]:
+    """Return the files that a pattern such as ``parts/*.parquet`` matches, sorted by name."""
+    found = [
+        path
+        for path in map(Path, islice(glob.iglob(pattern, recursive=True), MOST_FILES + 1))
+        if not path.is_dir()
+    ]
+    if not found:
+        raise InputError(f"no file matches the pattern {pattern!r}")
+    return sorted(found)
+
+
+def check_source(name: str, source: Any) -> None:
+    """Refuse paths that are none; a frame is checked when it is read."""
+    if isinstance(source, str | bytes | Path):
+        checked_path(name, source)
+    elif isinstance(source, Sequence):
+        for path in source:
+            checked_path(f"each of {name}", path)
+        if not source:
+            raise InputError(f"{name} must be a frame, a path or a list of paths, got none")
+
+
+def name_of(source: Source) -> str:
+    """Return what to call a source in words."""
+    if isinstance(source, str | Path):
+        return Path(source).name
+    if not isinstance(source, Sequence):
+        return "the table"
+    first, *others = (Path(path).name for path in source)
+    return f"{first} and {len(others):,} more" if others else first
+
+
+def read_items(items: OneSource, item: str, *, separator: str) -> tuple[IntoDataFrame, Origin]:
+    """Return a table of items, refusing one without their ids, and where it came from."""
+    if isinstance(items, str | Path):
+        return _read_file(Path(items), [item], [], separator)
+    as_polars(items, [item], ITEMS)
+    return items, ITEMS
+
+
+def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    """Return the files behind one or more paths; a folder stands for its Parquet files."""
+    given = [source] if isinstance(source, str | Path) else source
+    files: list[Path] = []
+    for path in map(Path, given):
+        check_input(path)
+        if not path.is_dir():
+            files.append(path)
+            continue
+        parts = [
+            part
+            for part in sorted(path.iterdir())
+            if part.suffix.lower() in PARQUET and not part.name.startswith((".", "_"))
+        ]
+        if not parts:
+            raise InputError(f"{path} is a folder without Parquet files; give the files in it")
+        files += parts
+    if len(files) > MOST_FILES:
+        raise InputError(f"{len(files):,} files are given; at most {MOST_FILES:,} are read")
+    return files
+
+
+def _read_one(path: Path, columns: Columns, names: list[str], separator: str) -> Table:
+    if path.suffix.lower() in PARQUET:
+        origin = Origin(path.name)
+        frame = read_parquet(path, names, whole=False, origin=origin)
+    else:
+        ids, numbers = [columns.query, columns.item], columns.names()[2:]
+        frame, origin = _read_file(path, ids, numbers, separator)
+    return Table(as_polars(frame, names, origin), origin, (path,))
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    """Return tables one below the other; a column of numbers here and text there is text."""
+    paths = tuple(path for table in tables for path in table.paths)
+    starts = np.cumsum([0, *(len(table.frame) for table in tables)]).tolist()
+    parts = tuple((start, table.origin) for start, table in zip(starts, tables, strict=False))
+    as_text = [
+        name
+        for name in tables[0].frame.columns
+        if len({table.frame[name].dtype for table in tables}) > 1
+        and not all(table.frame[name].dtype.is_numeric() for table in tables)
+    ]
+    try:
+        frame = pl.concat(
+            (table.frame.with_columns(pl.col(as_text).cast(pl.String)) for table in tables),
+            how="vertical_relaxed",
+        )
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{name_of(paths)} do not fit together as one table: {first_line(error)}"
+        ) from error
+    return Table(frame, Origin(name_of(paths), parts=parts), paths)
+
+
+def _read_file(
+    path: Path, ids: Sequence[str], numbers: Sequence[str], separator: str
+) -> tuple[pl.DataFrame, Origin]:
+    check_separator(separator)
+    try:
+        return read_table(path, ids=ids, numbers=numbers, separator=separator)
+    except InputError as error:
+        other = _other_separator(path, separator)
+        if other is None:
+            raise
+        shown = other.replace("\t", "\\t")
+        raise InputError(
+            f"{path.name} has one column if its fields are separated by {separator!r}, and "
+            f'looks separated by {other!r}: pass --separator "{shown}"'
+        ) from error
+
+
+def _other_separator(path: Path, separator: str) -> str | None:
+    """Return what seems to separate the header of a text that `separator` does not split."""
+    if path.suffix.lower() in PARQUET:
+        return None
+    try:
+        with open_file(path) as file:
+            text = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            header = text.readline(MOST_LINE_BYTES).decode("utf-8-sig").strip()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError, InputError):
+        return None
+    if separator in header or not header.replace("\t", "").isprintable():
+        return None
+    return next((mark for mark in SEPARATORS if mark in header), None)
+
+
+def _sha256_of_columns(frame: pl.DataFrame) -> str:
+    def arrays() -> Iterator[NDArray[Any]]:
+        for name in sorted(frame.columns):
+            texts = frame[name].cast(pl.String).fill_null("\0")
+            yield texts.str.len_bytes().to_numpy()
+            yield np.frombuffer(texts.str.join("").item().encode(), np.uint8)
+
+    return checksum(arrays(), [])
+
 
 EVERYTHING = (-np.inf, np.inf)
 
@@ -115,3 +364,215 @@ def _refuse_repeats(rankings: Rankings) -> None:
             f"{rankings.item_ids[int(rankings.item[later])]!r} again (first in "
             f"{rankings.place(earlier)}); keep one"
         )
+
+
+Slots = NDArray[np.int64]
+
+
+@compiled
+def label_holders(
+    item: NDArray[np.int32], group: NDArray[np.int16], n_items: int
+) -> tuple[Slots, int]:
+    """Return the first slot in which each item has a known label, and a slot with another.
+
+    Args:
+        item: Item number of each slot.
+        group: Group number of each slot, -1 unknown.
+        n_items: How many different items there are.
+
+    Returns:
+        A slot of each item, -1 where none has a label, ``[n_items]``; the first slot whose
+        label is not that of its item, -1 where there is none.
+    """
+    holder = np.full(n_items, -1, np.int64)
+    for slot in range(len(item)):
+        if group[slot] < 0:
+            continue
+        first = holder[item[slot]]
+        if first < 0:
+            holder[item[slot]] = slot
+        elif group[first] != group[slot]:
+            return holder, slot
+    return holder, -1
+
+
+@compiled
+def slots_of_same(
+    first: tuple[Slots, NDArray[np.int32]],
+    second: tuple[Slots, NDArray[np.int32]],
+    pairs: tuple[Slots, Slots],
+    n_items: int,
+) -> Slots:
+    """Return where the items of each second list are in the first list that it is paired with.
+
+    Args:
+        first: Offsets, and the item number of each slot; no item twice in a list.
+        second: The same of the other lists, with the same item numbers, -1 for other items.
+        pairs: Numbers of the first lists, and of the second list of each.
+        n_items: How many different items the first lists have.
+
+    Returns:
+        A slot of `first` for each of `second`; -1 where its item is not in the paired list, or
+        its list in no pair.
+    """
+    (starts, items), (other_starts, other_items) = first, second
+    found = np.full(len(other_items), -1, np.int64)
+    slot_of = np.full(n_items, -1, np.int64)
+    for one, other in zip(*pairs):  # noqa: B905 (numba knows no strict)
+        for slot in range(starts[one], starts[one + 1]):
+            slot_of[items[slot]] = slot
+        for slot in range(other_starts[other], other_starts[other + 1]):
+            item = other_items[slot]
+            # What an earlier list left is in that list's slots.
+            if item >= 0 and starts[one] <= slot_of[item] < starts[one + 1]:
+                found[slot] = slot_of[item]
+    return found
+
+
+MOST_GROUPS = 100
+PRODUCT, BOTH = " x ", " & "  # of columns, of labels
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """Groups that rows of rankings fall into.
+
+    Attributes:
+        name: Of the column, or of several and their product.
+        names: Of the groups, by number; the first has the fewest rows, and signed gaps are
+            about it.
+        group: Group number of each row, -1 unknown.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    group: NDArray[np.int16]
+
+
+def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
+    """Return the groups that a column of the rankings' own table makes.
+
+    An item with two labels is refused, unless ids of items are those of a query.
+    """
+    origin = rankings.table.origin
+    labels = rankings.table.frame[column]
+    if labels.dtype.is_nested() or labels.dtype in OPAQUE:
+        raise InputError(
+            f"column {column!r} of {origin.name} holds {labels.dtype}; labels are text"
+        )
+    texts = _texts(labels)
+    names = texts.drop_nulls().unique().sort().to_list()
+    if not names:
+        _refuse_unlabelled("row", column, origin)
+    if len(names) < 2:
+        raise InputError(
+            f"all rows of {origin.name} with a known {column} are in one group ({names[0]!r}); "
+            f"two groups are needed to compare exposure"
+        )
+    _refuse_many(column, len(names))
+    numbers = pl.DataFrame({"label": names}, schema={"label": pl.String})
+    coded = texts.to_frame().join(
+        numbers.with_row_index("number"), on="label", how="left", maintain_order="left"
+    )
+    group = coded["number"].cast(pl.Int16).fill_null(UNKNOWN).to_numpy()
+    if rankings.row is not None:
+        group = group[rankings.row]
+    attribute = _by_size(column, names, group)
+    if not rankings.local:
+        _refuse_two_labels(rankings, attribute)
+    return attribute
+
+
+def attribute_of_items(
+    rankings: Rankings, column: str, table: IntoDataFrame, item: str, origin: Origin
+) -> Attribute:
+    """Return the groups that a column of a table of items makes."""
+    labels = as_polars(table, [column], origin)[column]
+    opaque = labels.dtype.is_nested() or labels.dtype in OPAQUE
+    if not opaque and _texts(labels).is_null().all():
+        _refuse_unlabelled("item", column, origin)
+    groups = apply_rule(table, item=item, rule=GroupRule(column), origin=origin)
+    codes, names = label_items(groups, rankings.item_ids)
+    _refuse_many(column, len(names))
+    return _by_size(column, names, codes.astype(np.int16)[rankings.item])
+
+
+def intersection(attributes: Sequence[Attribute]) -> Attribute:
+    """Return the product of attributes; a row with one label unknown is in no group."""
+
+    def both(first: Attribute, second: Attribute) -> Attribute:
+        known = (first.group >= 0) & (second.group >= 0)
+        code = first.group.astype(np.int32) * len(second.names) + second.group
+        there, codes = np.unique(code[known], return_inverse=True)
+        name = first.name + PRODUCT + second.name
+        _refuse_many(name, len(there))
+        group = np.full(len(code), UNKNOWN, np.int16)
+        group[known] = codes
+        pairs = (divmod(int(one), len(second.names)) for one in there)
+        names = [first.names[a] + BOTH + second.names[b] for a, b in pairs]
+        if twice := [one for one, count in Counter(names).items() if count > 1]:
+            raise InputError(
+                f"two intersections of {name} are both called {twice[0]!r}; rename labels that "
+                f"hold {BOTH!r}"
+            )
+        return Attribute(name, tuple(names), group)
+
+    product = reduce(both, attributes)
+    return _by_size(product.name, product.names, product.group)
+
+
+def numbered_as(attribute: Attribute, names: Sequence[str]) -> Attribute:
+    """Return the same groups, those of `names` first and with these numbers."""
+    order = [*names, *(name for name in attribute.names if name not in names)]
+    place = {name: number for number, name in enumerate(order)}
+    numbers = np.array([*(place[name] for name in attribute.names), UNKNOWN], np.int16)
+    return Attribute(attribute.name, tuple(order), numbers[attribute.group])
+
+
+def _texts(labels: pl.Series) -> pl.Series:
+    """Return labels as text; NaN and an empty text are null."""
+    known = labels.fill_nan(None) if labels.dtype.is_float() else labels
+    return known.cast(pl.String).replace("", None).alias("label")
+
+
+def _by_size(name: str, names: Sequence[str], group: NDArray[np.int16]) -> Attribute:
+    rows = np.bincount(group[group >= 0], minlength=len(names)).tolist()
+    order = sorted(range(len(names)), key=lambda one: (rows[one], names[one]))
+    given = Attribute(name, tuple(names), group)
+    return numbered_as(given, [names[one] for one in order])
+
+
+def _refuse_two_labels(rankings: Rankings, attribute: Attribute) -> None:
+    group, names = attribute.group, attribute.names
+    holder, other = label_holders(rankings.item, group, len(rankings.item_ids))
+    if other < 0:
+        return
+    item = int(rankings.item[other])
+    first = int(holder[item])
+    raise InputError(
+        f"{rankings.place(other)}: item {rankings.item_ids[item]!r} has {attribute.name} "
+        f"{names[group[other]]!r}, but {names[group[first]]!r} in {rankings.place(first)}; "
+        f"give it one label, or say --local-items if an id names another item in each query"
+    )
+
+
+def _refuse_unlabelled(what: str, column: str, origin: Origin) -> None:
+    raise InputError(
+        f"no {what} of {origin.name} has a label in column {column!r}: all of it is empty"
+    )
+
+
+def _refuse_many(name: str, groups: int) -> None:
+    if groups > MOST_GROUPS:
+        raise InputError(
+            f"{name} has {groups:,} groups, and an audit takes up to {MOST_GROUPS}; put some "
+            f"together"
+        )
+
+
+class Labelled(NamedTuple):
+    """Rankings, and the groups of their rows by each attribute."""
+
+    rankings: Rankings
+    attributes: Sequence[Attribute]

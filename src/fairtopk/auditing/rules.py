@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from fairtopk.arguments import shown
 from fairtopk.errors import InputError
+from fairtopk.terminal import shown
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,

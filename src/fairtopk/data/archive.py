@@ -13,15 +13,15 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fairtopk.data.bounds import MOST_FILES
-from fairtopk.data.paths import (
+from fairtopk.errors import InputError
+from fairtopk.paths import (
+    MOST_FILES,
     check_input,
     most_unpacked,
     open_file,
     refuse_large,
     unpacks_to_much,
 )
-from fairtopk.errors import InputError
 
 HEAD_BYTES = 65_536
 LONGEST_REASON = 200  # characters

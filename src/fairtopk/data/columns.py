@@ -1,10 +1,16 @@
-"""Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
+"""Where rows came from, so that an error can point at the bad one.
+
+Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
 
 Every value that enters the library as part of a table is checked here, once.
+
+What `Interactions` and `Features` share: counts of their groups, and a checksum.
 """
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals as nw
@@ -13,10 +19,32 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.arguments import checked_text, shown
-from fairtopk.data.origin import Origin
+from fairtopk.checks import checked_text
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import number_by_appearance
+from fairtopk.terminal import shown
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The name of a table and, for a text file, the line of its first row.
+
+    A table of several files has the first row of each and its origin in `parts`.
+    """
+
+    name: str = "the table"
+    first_line: int | None = None
+    parts: tuple[tuple[int, "Origin"], ...] = ()
+
+    def row(self, index: int) -> str:
+        """Return the place of row `index` in words: a line of a file, or a row from 0."""
+        for start, part in reversed(self.parts):
+            if index >= start:
+                return part.row(index - start)
+        if self.first_line is None:
+            return f"row {index} of {self.name}"
+        return f"{self.name}, line {self.first_line + index}"
+
 
 # What frames of other packages raise when a column cannot be converted.
 FRAME_ERRORS = (
@@ -185,3 +213,38 @@ def _bounds(values: pl.Series) -> tuple[int, int]:
     assert isinstance(low, int)
     assert isinstance(high, int)
     return low, high
+
+
+def count_groups(group: NDArray[np.int32], names: Sequence[str]) -> dict[str, int]:
+    """Return how many have each group, unknown ones left out."""
+    known = np.bincount(group[group >= 0], minlength=len(names))
+    return dict(zip(names, known.tolist(), strict=True))
+
+
+def shown_groups(group: NDArray[np.int32], names: Sequence[str]) -> str:
+    """Return the groups and their counts in words."""
+    counts = count_groups(group, names) | {"(unknown)": int((group < 0).sum())}
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
+    """Return group numbers as their names, null where unknown."""
+    texts = pl.Series([*names, None], dtype=pl.String)
+    return texts.gather(np.where(group < 0, len(names), group))
+
+
+def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]) -> str:
+    """Return the SHA-256 of arrays and columns: types, lengths and values."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    for column in columns:
+        digest.update(f"{column.dtype}{len(column)}".encode())
+        texts = column.cast(pl.String)
+        digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
+        digest.update("".join(texts).encode())
+    return digest.hexdigest()

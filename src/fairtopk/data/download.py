@@ -19,10 +19,9 @@ from typing import cast
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from fairtopk.data.bounds import MOST_DOWNLOAD
-from fairtopk.data.files import write_text
-from fairtopk.data.paths import check_file, open_file, read_small
 from fairtopk.errors import InputError
+from fairtopk.paths import MOST_DOWNLOAD, check_file, open_file, read_small
+from fairtopk.storage import write_text
 
 Progress = Callable[[int, int | None], None]
 

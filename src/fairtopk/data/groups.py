@@ -12,11 +12,11 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.arguments import checked_text, shown
-from fairtopk.data.bounds import MOST_GROUPS
-from fairtopk.data.columns import OPAQUE, as_polars, check_ids
-from fairtopk.data.origin import Origin
+from fairtopk.checks import checked_text
+from fairtopk.data.columns import OPAQUE, Origin, as_polars, check_ids
 from fairtopk.errors import InputError, KindError
+from fairtopk.paths import MOST_GROUPS
+from fairtopk.terminal import shown
 
 CONDITIONS = ("contains", "equals", "below", "at_least")
 RULE_TYPES: dict[str, tuple[tuple[type, ...], str]] = {

@@ -3,6 +3,12 @@
 The ratings of user u are the slots ``offsets[u] : offsets[u + 1]`` of `item`, `rating` and
 `time`, in the order of the source. Users and items are numbered in order of first appearance,
 so the same rows always give the same numbers. Items are those that somebody rated.
+
+The ratings and the catalogue of a source, as read and before grouping.
+
+Loaders of published layouts all use the same column names: ratings with ``user_id, item_id,
+rating[, timestamp]``; items with ``item_id`` and whatever the source knows of an item (``title,
+year, genres``), null where it does not.
 """
 
 from collections.abc import Mapping
@@ -15,10 +21,19 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.data.columns import as_polars, check_names, number_ids, ratings_array, times_array
+from fairtopk.data.columns import (
+    Origin,
+    as_polars,
+    check_names,
+    checksum,
+    count_groups,
+    label_texts,
+    number_ids,
+    ratings_array,
+    shown_groups,
+    times_array,
+)
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
-from fairtopk.data.labelled import checksum, count_groups, label_texts, shown_groups
-from fairtopk.data.origin import Origin
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
 
@@ -219,3 +234,21 @@ def interactions_from(
         name=name,
         time_type=table[columns.time].dtype if columns.time is not None else pl.Int64(),
     )
+
+
+PUBLISHED = Columns("user_id", "item_id", "rating", "timestamp")
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a source holds, and where each part came from.
+
+    A source without a catalogue has its ratings in the place of `items`.
+    """
+
+    ratings: pl.DataFrame
+    items: pl.DataFrame
+    ratings_origin: Origin
+    items_origin: Origin
+    columns: Columns = PUBLISHED
+    rating_range: tuple[float, float] = RATING_RANGE

@@ -12,16 +12,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk.data import _letor_kernels as letor_text
 from fairtopk.data.archive import Archive
-from fairtopk.data.bounds import MOST_FEATURE
-from fairtopk.data.columns import number_ids
-from fairtopk.data.feature_rows import FeatureRows, Labels, label_documents, label_values
-from fairtopk.data.features import Features, features_from
+from fairtopk.data.columns import Origin, number_ids
+from fairtopk.data.features import (
+    FeatureRows,
+    Features,
+    Labels,
+    features_from,
+    label_documents,
+    label_values,
+)
 from fairtopk.data.groups import GroupRule, Groups
-from fairtopk.data.origin import Origin
-from fairtopk.data.paths import refuse_large
 from fairtopk.errors import InputError
-from fairtopk.kernels import letor_text
+from fairtopk.paths import MOST_FEATURE, refuse_large
 
 LIMIT_BYTES = 8_000_000_000
 SHOWN = 60  # characters of a bad line

@@ -12,9 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from fairtopk.data.archive import Archive
-from fairtopk.data.origin import Origin
-from fairtopk.data.tables import Tables
-from fairtopk.data.text import Schema, read_delimited, refuse_odd_bytes
+from fairtopk.data.columns import Origin
+from fairtopk.data.interactions import Tables
+from fairtopk.data.tables import Schema, read_delimited, refuse_odd_bytes
 from fairtopk.errors import InputError
 
 RATINGS: Schema = {

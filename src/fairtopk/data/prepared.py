@@ -11,16 +11,14 @@ from typing import Annotated, Any, Literal
 import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
-from fairtopk.data.feature_rows import RESERVED
-from fairtopk.data.features import Features
-from fairtopk.data.files import replacing
+from fairtopk.data.columns import Origin
+from fairtopk.data.features import RESERVED, Features
 from fairtopk.data.groups import GroupRule, Groups
-from fairtopk.data.interactions import RATING_RANGE, Columns
-from fairtopk.data.origin import Origin
-from fairtopk.data.parquet import read_parquet
-from fairtopk.data.paths import read_small, sha256_of
-from fairtopk.data.tables import Tables
+from fairtopk.data.interactions import RATING_RANGE, Columns, Tables
+from fairtopk.data.tables import read_parquet
 from fairtopk.errors import InputError
+from fairtopk.paths import read_small, sha256_of
+from fairtopk.storage import replacing
 
 CARD, RATINGS, ITEMS, FEATURES = (
     "card.json",

@@ -1,8 +1,15 @@
-"""Generated ratings that look like real ones and carry a known bias against one group.
+"""What generated users feel about generated items, and how well known the items are.
+
+The utility of item i for user u is ``taste_u · factors_i + quality_i``. No group is better than
+another: an item's group tells nothing of its factors, its quality or its popularity.
+
+Generated ratings that look like real ones and carry a known bias against one group.
 
 What users feel (`Truth`) favours no group. What is recorded is biased against the first group
 by as much as is asked for: its items are seen less, and graded lower than they are liked. So
 fairness can be tested against the truth.
+
+Generated documents with features, whose grades are biased against one group.
 """
 
 import math
@@ -12,23 +19,95 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from string import ascii_lowercase
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairtopk.arguments import (
-    checked_choice,
-    checked_kind,
-    checked_number,
-    checked_whole,
-    shown,
-)
+from fairtopk.checks import checked_choice, checked_kind, checked_number, checked_whole
+from fairtopk.data._synthetic_kernels import Catalogue, fill_users
 from fairtopk.data.interactions import Interactions
-from fairtopk.data.truth import Truth, draw_truth
 from fairtopk.errors import InputError, KindError
-from fairtopk.kernels.drawing import alias_table, normals
-from fairtopk.kernels.synthetic import Catalogue, fill_users
+from fairtopk.kernels.random import alias_table, normals
+from fairtopk.terminal import shown
+
+N_FACTORS = 8
+TASTE_VARIANCE = 0.7  # of a utility's variance of 1; the rest is quality
+# Ratings per item in MovieLens are spread like |normal|^p: 1M fits p = 2, 20M about p = 4.
+POPULARITY_POWER = 3.0
+GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
+
+# First keys of the streams, far from the epochs that are keys elsewhere.
+TASTES, FACTORS, QUALITY, POPULARITY, GROUPS = range(2**33, 2**33 + 5)
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What users feel and how well known items are, before any bias.
+
+    Attributes:
+        user_factors: Tastes, ``[n_users, d]``.
+        item_factors: What tastes are for, ``[n_items, d]``.
+        quality: What everyone likes, ``[n_items]``; weighted by popularity, its mean is 0 in
+            every group.
+        log_popularity: Logarithm of how often people come across an item, ``[n_items]``.
+        group: Group number of each item, ``[n_items]``.
+    """
+
+    user_factors: NDArray[np.float32]
+    item_factors: NDArray[np.float32]
+    quality: NDArray[np.float32]
+    log_popularity: NDArray[np.float64]
+    group: NDArray[np.int32]
+
+    def utility(
+        self, users: NDArray[np.integer], items: NDArray[np.integer]
+    ) -> NDArray[np.float32]:
+        """Return how much users like items, about 0 with spread 1; the arrays broadcast."""
+        tastes, factors = self.user_factors[users], self.item_factors[items]
+        utility: NDArray[np.float32] = np.einsum("...d,...d->...", tastes, factors)
+        utility += self.quality[items]
+        return utility
+
+
+def draw_truth(
+    n_users: int, n_items: int, group_shares: tuple[float, ...], *, seed: int
+) -> Truth:
+    """Return users and items drawn at random, the items in groups of these shares."""
+    tastes = normals(seed, TASTES, n_users * N_FACTORS)
+    factors = normals(seed, FACTORS, n_items * N_FACTORS) * (TASTE_VARIANCE / N_FACTORS) ** 0.5
+    quality = normals(seed, QUALITY, n_items) * (1.0 - TASTE_VARIANCE) ** 0.5
+    popularity = np.abs(normals(seed, POPULARITY, n_items)) ** POPULARITY_POWER
+    group = _spread_groups(popularity, group_shares, seed)
+    # A few items are most of what is seen: left to chance, some group would have better ones.
+    luck = np.bincount(group, popularity * quality) / np.bincount(group, popularity)
+    return Truth(
+        user_factors=tastes.reshape(-1, N_FACTORS).astype(np.float32),
+        item_factors=factors.reshape(-1, N_FACTORS).astype(np.float32),
+        quality=(quality - luck[group]).astype(np.float32),
+        log_popularity=np.log(popularity),
+        group=group,
+    )
+
+
+def _spread_groups(
+    popularity: NDArray[np.float64], shares: tuple[float, ...], seed: int
+) -> NDArray[np.int32]:
+    """Return the group of each item, every group spread evenly over the order of popularity.
+
+    Multiples of the golden ratio modulo 1 fill the unit interval evenly from the first on, so
+    every run of items in that order has nearly its share of each group.
+    """
+    n_items = len(popularity)
+    places = (normals(seed, GROUPS, 1) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
+    ends = np.round(np.cumsum(shares) * n_items)
+    group = np.empty(n_items, np.int32)
+    group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
+        ends[:-1], np.arange(n_items), "right"
+    )
+    return group
+
 
 LEAST_PER_USER = 20
 LARGEST_BIAS = 10.0
@@ -226,3 +305,53 @@ def _grades(recorded: NDArray[np.float32], fair: NDArray[np.bool_]) -> NDArray[n
     for limit in np.quantile(recorded[fair], np.cumsum(GRADE_SHARES)[:-1]):
         grades += recorded > limit
     return grades
+
+
+MINOR_SHARE = 0.3
+LARGEST = 4.0  # grade
+MOST_DOCUMENTS = 10**8
+
+
+class Documents(NamedTuple):
+    """Documents as arrays, a row each, the way `FairRanker.fit` takes them.
+
+    Attributes:
+        x: Features, ``[n, 4]``.
+        y: Grades from 0 to 4, ``[n]``.
+        qid: The list of each document, ``[n]``.
+        groups: ``minor`` or ``major``, ``[n]``.
+    """
+
+    x: NDArray[np.float64]
+    y: NDArray[np.float64]
+    qid: NDArray[np.int64]
+    groups: NDArray[np.str_]
+
+
+def make_documents(
+    n_lists: int = 40, length: int = 30, *, bias: float = 2.0, seed: int = 0
+) -> Documents:
+    """Return lists whose grades are quality, but `bias` grades less for the minor group.
+
+    Two features make the quality, the third tells the groups apart, so that a ranker learns the
+    bias from it, and the fourth says nothing. Three of ten documents are of the minor group.
+
+    Args:
+        n_lists: Number of lists.
+        length: Documents of each.
+        bias: What the grades of the minor group are short of its quality.
+        seed: Of everything random.
+    """
+    checked_whole("n_lists", n_lists, least=1, most=MOST_DOCUMENTS)
+    checked_whole("length", length, least=1, most=MOST_DOCUMENTS // n_lists)
+    checked_number("bias", bias)
+    checked_whole("seed", seed, least=0)
+    rng = np.random.default_rng(seed)
+    n = n_lists * length
+    minor = rng.random(n) < MINOR_SHARE
+    x = rng.normal(size=(n, 4))
+    x[:, 2] = minor + 0.1 * rng.normal(size=n)
+    quality = x[:, 0] + 0.5 * x[:, 1] + 0.3 * rng.normal(size=n)
+    y = np.round(quality + LARGEST / 2 - bias * minor).clip(0, LARGEST)
+    qid = np.repeat(np.arange(n_lists), length)
+    return Documents(x, y, qid, np.where(minor, "minor", "major"))

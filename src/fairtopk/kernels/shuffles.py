@@ -4,6 +4,20 @@ The known labels of a list are dealt out to its known places at random. Those of
 group are not drawn for: they go where no other fell, and what that group has is what the others
 leave. So a shuffle costs one draw for each item of the smaller groups, whatever the length of
 the list.
+
+What groups have in the top of lists once their labels are shuffled, from the top alone.
+
+The labels of all known items of a list are an urn. Its places are gone through from the first,
+and each known one gets a label drawn from what is left: that is what a shuffle of the whole
+list does to its first places. So a shuffle costs a draw for each place of the longest top, and
+nothing past it has to be there. Where whole lists are, `shuffles` is quicker.
+
+Sums over lists of what tells who is favoured: signed gaps, and what each group gets.
+
+A group gets, with n its items in the whole list: the softmax exposure of its items in the top
+over n (Eq. 9); their share of the exposure of the top over their number, 0 without one (the
+released code); the worth of their places over n; their number over n. A signed gap is what
+group 0 gets less what all other groups get as one.
 """
 
 from collections.abc import Sequence
@@ -13,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.measures import Doubles, Floats, Whole, discounts
 from fairtopk.kernels.random import advance, below, stream
+from fairtopk.kernels.sums import Doubles, Floats, Whole, discounts
 
 Slots = NDArray[np.int64]
 
@@ -165,3 +179,117 @@ def _fill_shuffles(
                     for cell in range(first, first + n_cuts):
                         total += found[part, cell]
                         sums[part, row, one, cell] = total
+
+
+def drawn_sums(
+    heads: Ranked, size: NDArray[np.int64], ks: Sequence[int], *, rounds: int, key: Key
+) -> GroupSums:
+    """Return the sums of each list after each of `rounds` shuffles of its labels.
+
+    Args:
+        heads: The first places, at least as many as the longest top has; labels past those
+            with an exposure are not needed.
+        size: Known items of each group in the whole list, ``[Q, G]``.
+        ks: Where to cut.
+        rounds: How many shuffles.
+        key: Of the random numbers.
+    """
+    (n_lists, n_groups), n_places = size.shape, min(heads.exposure.shape[1], ks[-1])
+    shape = (n_lists, rounds, n_groups, len(ks))
+    sums = GroupSums(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    cut_of = np.searchsorted(ks, np.arange(n_places), side="right")
+    left = np.empty(n_groups, np.int64)
+    exposure = heads.exposure.astype(np.float64, copy=False)
+    known = np.ascontiguousarray(heads.group[:, :n_places] >= 0)
+    _add_draws(exposure, discounts(n_places), cut_of, known, size, left, *key, *sums)
+    for part in sums:
+        np.cumsum(part, axis=-1, out=part)
+    return sums
+
+
+@compiled
+def _add_draws(
+    exposure: Doubles,
+    worth: Doubles,
+    cut_of: NDArray[np.int64],
+    known: NDArray[np.bool_],
+    size: NDArray[np.int64],
+    left: NDArray[np.int64],
+    seed: int,
+    first_list: int,
+    first_round: int,
+    exposures: Doubles,
+    discount: Doubles,
+    members: Doubles,
+) -> None:
+    """Add what each place gives to the first top that it is in, `cut_of`; `left` is room."""
+    for row in range(len(size)):
+        state = stream(seed, first_list + row, first_round)
+        for one in range(members.shape[1]):
+            n_left = np.int64(0)  # numba would compile `below` for a plain 0 by itself
+            for label in range(len(left)):
+                left[label] = size[row, label]
+                n_left += left[label]
+            for place in range(len(worth)):
+                if known[row, place]:
+                    state = advance(state)
+                    drawn, label, cut = below(state, n_left), 0, cut_of[place]
+                    while drawn >= left[label]:
+                        drawn -= left[label]
+                        label += 1
+                    left[label] -= 1
+                    n_left -= 1
+                    exposures[row, one, label, cut] += exposure[row, place]
+                    discount[row, one, label, cut] += worth[place]
+                    members[row, one, label, cut] += 1
+
+
+NOTIONS = 4
+
+
+def gap_totals(sums: GroupSums, everyone: Doubles, size: NDArray[np.int64]) -> Doubles:
+    """Return sums over lists, for each of R versions of them, ``[R, (4 + G) * K]``.
+
+    Signed gaps come first, notion by notion; then the worth of places that each group gets. A
+    list without group 0 or without another adds nothing to gaps, one without a group nothing
+    to what that gets.
+
+    Args:
+        sums: Over the items of each group in each top, ``[Q, R, G, K]`` each.
+        everyone: Exposure of all items in each top, ``[Q, K]``.
+        size: Items of each group in the whole list, ``[Q, G]``.
+    """
+    _, n_versions, n_groups, n_cuts = sums.members.shape
+    totals = np.zeros((n_versions, NOTIONS + n_groups, n_cuts))
+    _add_totals(sums, everyone, size, totals)
+    return totals.reshape(n_versions, -1)
+
+
+@compiled
+def _add_totals(
+    sums: GroupSums, everyone: Doubles, size: NDArray[np.int64], totals: Doubles
+) -> None:
+    n_lists, n_versions, n_groups, n_cuts = sums.members.shape
+    for row in range(n_lists):
+        named, rest = size[row, 0], size[row, 1:].sum()
+        for version in range(n_versions):
+            for cut in range(n_cuts):
+                exposure, worth, members = 0.0, 0.0, 0.0
+                for group in range(n_groups):
+                    found = sums.discount[row, version, group, cut]
+                    if size[row, group] > 0:
+                        totals[version, NOTIONS + group, cut] += found / size[row, group]
+                    if group > 0:
+                        exposure += sums.exposure[row, version, group, cut]
+                        worth += found
+                        members += sums.members[row, version, group, cut]
+                if named == 0 or rest == 0:
+                    continue
+                own = sums.exposure[row, version, 0, cut]
+                own_worth = sums.discount[row, version, 0, cut]
+                own_members = sums.members[row, version, 0, cut]
+                shown = own / max(own_members, 1.0) - exposure / max(members, 1.0)
+                totals[version, 0, cut] += own / named - exposure / rest
+                totals[version, 1, cut] += shown / everyone[row, cut]
+                totals[version, 2, cut] += own_worth / named - worth / rest
+                totals[version, 3, cut] += own_members / named - members / rest

@@ -2,17 +2,28 @@
 
 A piece never runs on more than one thread, so what it computes does not depend on their number;
 that holds for torch's matrix products too, which otherwise split their work as they see fit.
+
+Large arrays that are used again once nobody holds them.
+
+Fresh memory has to be cleared by the system page by page. At 27,000 items that was a fifth of
+the time of a forward and backward pass.
+
+torch's own random numbers, which dropout draws, lent to one piece of work at a time.
 """
 
+import math
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
 
 T = TypeVar("T")
 
@@ -82,3 +93,68 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     # Threads have a number each, but what was set last is that of threads to come.
     torch.set_num_threads(threads)
     return pool
+
+
+LARGE = 2**20  # bytes; less is not worth keeping
+ALIGNMENT = 64  # bytes
+KEPT = 8  # arrays; those not asked for the longest are let go
+
+_lock = threading.Lock()
+_kept: list[tuple[NDArray[Any], weakref.ref[NDArray[Any]]]] = []
+
+
+def recycled(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return an array with whatever content, in memory that may have been used before.
+
+    The memory is in use for as long as the array lives, as itself or in a tensor made of it. A
+    slice does not keep it alive: whoever uses one has to hold the array too.
+    """
+    if math.prod(shape) * np.dtype(dtype).itemsize < LARGE:
+        return _aligned(shape, dtype)
+    with _lock:
+        for place, (memory, array) in enumerate(_kept):
+            if array() is None and memory.shape == shape and memory.dtype == dtype:
+                del _kept[place]
+                break
+        else:
+            memory = _aligned(shape, dtype)
+        lent = memory.view()
+        _kept.append((memory, weakref.ref(lent)))
+        del _kept[:-KEPT]
+    return lent
+
+
+def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+    """Return memory that starts at a multiple of 64 bytes, as torch's does.
+
+    The last bits of a matrix product may depend on where its operands start.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    start = -room.ctypes.data % ALIGNMENT
+    return room[start : start + size].view(dtype).reshape(shape)
+
+
+_lending = threading.RLock()
+
+
+@contextmanager
+def seeded(key: int) -> Iterator[None]:
+    """Run with torch's generators seeded by `key`, and leave them as they were.
+
+    They belong to the whole process: of several threads one at a time has them, so that what
+    each draws depends on its keys alone.
+    """
+    devices = torch.cuda.is_available()
+    with _lending:
+        before = torch.default_generator.get_state()
+        of_devices = torch.cuda.get_rng_state_all() if devices else []
+        # The usual call seeds devices that may come, keeping a stack trace for each of them,
+        # which takes as long as a small step.
+        (torch.manual_seed if devices else torch.default_generator.manual_seed)(key)
+        try:
+            yield
+        finally:
+            torch.default_generator.set_state(before)
+            if devices:
+                torch.cuda.set_rng_state_all(of_devices)

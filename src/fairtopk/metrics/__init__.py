@@ -5,24 +5,26 @@ gap is the largest difference between two that the list has; a signed gap is gro
 other known groups taken together. `rsp`, `reo` and `impact_ratio` are one value of all queries.
 """
 
-from fairtopk.metrics.attention import awrf, group_attentions
-from fairtopk.metrics.divergence import ndkl
-from fairtopk.metrics.floor import Floor, chance_floor, chance_floors
+from fairtopk.metrics.chance import (
+    Floor,
+    PValue,
+    chance_floor,
+    chance_floors,
+    gap_p_value,
+    gap_p_values,
+)
 from fairtopk.metrics.gaps import (
     exposure_gap,
     group_exposures,
     group_rank_exposures,
     group_representations,
+    ndcg,
     rank_exposure_gap,
     representation_gap,
 )
-from fairtopk.metrics.impact import impact_ratio, impact_ratios
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
-from fairtopk.metrics.leakage import group_auc
-from fairtopk.metrics.ndcg import ndcg
-from fairtopk.metrics.overall import Overall
-from fairtopk.metrics.p_value import PValue, gap_p_value, gap_p_values
-from fairtopk.metrics.parity import parities, reo, rsp
+from fairtopk.metrics.other import awrf, group_attentions, group_auc, ndkl
+from fairtopk.metrics.overall import Overall, impact_ratio, impact_ratios, parities, reo, rsp
 from fairtopk.metrics.scale import entropy, matched_temperature, score_spread
 from fairtopk.metrics.summary import summarise
 

@@ -1,4 +1,10 @@
-"""Differences between groups in what they get in the top K, one value per list.
+"""What each group of a list gets, by four notions of getting something.
+
+Each notion takes the tops of ranked lists and returns one value per group and K,
+``[Q, G, len(ks)]``, NaN for a group that a list lacks. n_g is the size of group g in the whole
+list, e the softmax of the scores over the whole list, items of unknown group included.
+
+Differences between groups in what they get in the top K, one value per list.
 
 Three notions: softmax exposure depends on the order and on the scale of scores, rank exposure
 on the order alone, representation on nothing but which items are in the top K. `groups` numbers
@@ -12,25 +18,79 @@ A signed gap tells who is favoured: group 0, the named group, minus the rest, wh
 known groups taken together as one. It is NaN where either side is absent.
 
 The mean of a gap over lists is its MAE form, the mean of its square its MSE form.
+
+NDCG: how well an order puts relevant items first.
 """
 
+from collections.abc import Callable
 from typing import Literal
 
+import torch
 from torch import Tensor
 
-from fairtopk.arguments import checked_choice, checked_flag
-from fairtopk.metrics.grouped import (
-    Notion,
-    largest_gap,
-    named_and_rest,
-    named_gap,
-    rank_exposure,
-    released_exposure,
-    representation,
-    softmax_exposure,
-)
-from fairtopk.metrics.inputs import Values
-from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups
+from fairtopk.checks import checked_choice, checked_flag, checked_whole
+from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups, measured_lists
+from fairtopk.tensors import Values, checked_relevance, checked_scores
+
+Notion = Callable[[Tops], Tensor]
+
+
+def softmax_exposure(tops: Tops) -> Tensor:
+    """Return Eq. 9: the sum of e over the group's items in the top k, over n_g."""
+    return tops.exposure / tops.size
+
+
+def released_exposure(tops: Tops) -> Tensor:
+    """Return what the authors' code computes: the mean exposure of members in the top k.
+
+    The softmax is over the top k only, and a group with no item there has 0.
+    """
+    means = tops.exposure / tops.everyone / tops.members.clamp(min=1)
+    return means.masked_fill(tops.size == 0, torch.nan)
+
+
+def rank_exposure(tops: Tops) -> Tensor:
+    """Return the sum of 1 / log2(1 + rank) over the group's items in the top k, over n_g."""
+    return tops.discount / tops.size
+
+
+def representation(tops: Tops) -> Tensor:
+    """Return the number of the group's items in the top k, over n_g."""
+    return tops.members / tops.size
+
+
+NOTIONS: dict[str, Notion] = {
+    "exposure_gap": softmax_exposure,
+    "exposure_gap_released": released_exposure,
+    "rank_exposure_gap": rank_exposure,
+    "representation_gap": representation,
+}
+
+
+def largest_gap(values: Tensor) -> Tensor:
+    """Return the largest difference between two groups, ``[..., G, n]``; NaN if under two."""
+    absent = values.isnan()
+    high = values.masked_fill(absent, -torch.inf).amax(-2)
+    low = values.masked_fill(absent, torch.inf).amin(-2)
+    return (high - low).masked_fill((~absent).sum(-2) < 2, torch.nan)
+
+
+def named_gap(values: Tensor) -> Tensor:
+    """Return group 0 minus group 1, of values ``[..., 2, n]``."""
+    return values[..., 0, :] - values[..., 1, :]
+
+
+def named_and_rest(tops: Tops) -> Tops:
+    """Return the tops with two groups: number 0, and all other known groups taken together."""
+    by_group = {
+        name: getattr(tops, name) for name in ("exposure", "discount", "members", "size")
+    }
+    two = {
+        name: torch.stack([values[:, 0], values[:, 1:].sum(1)], dim=1)
+        for name, values in by_group.items()
+    }
+    return tops._replace(**two)
+
 
 Variant = Literal["paper", "released"]
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
@@ -176,3 +236,34 @@ def _gap(
 
 def _notion(variant: str) -> Notion:
     return VARIANTS[checked_choice("variant", variant, VARIANTS)]
+
+
+def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = None) -> Tensor:
+    """Return NDCG@k of each list: its DCG over that of the best order of the same list.
+
+    DCG is the sum of (2^y - 1) / log2(1 + rank) over the top `k`: gains are exponential, the
+    discount is logarithmic. Ranks are ordinal: of equal scores the earlier slot is first.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        relevance: Grades y, from 0, ``[Q, L]``.
+        k: Length of the top of the list; from L on it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Returns:
+        ``[Q]``, in [0, 1]; NaN where no item of a list is relevant.
+
+    Example:
+        >>> import torch
+        >>> ndcg(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 0, 1]]), k=3)
+        tensor([0.5000])
+    """
+    lists, valid = checked_scores(scores, mask)
+    grades = checked_relevance(relevance, lists, valid)
+    ks = (checked_whole("k", k, least=1),)
+    return measured_lists(ndcg_at, lists, valid, ks, relevance=grades)[:, 0]
+
+
+def ndcg_at(tops: Tops) -> Tensor:
+    """Return NDCG at each K, ``[Q, len(ks)]``."""
+    return tops.dcg / tops.ideal  # without a relevant item both are 0, and 0 / 0 is NaN

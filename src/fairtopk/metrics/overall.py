@@ -2,17 +2,31 @@
 
 What a group gets is a ratio of two sums over lists. A value is made of these ratios, so it is
 no mean of values per list; its interval comes from resampling lists.
+
+Whether groups have the same chance of the top K, over a whole set of lists.
+
+The impact ratio: what the group that gets least gets, over what the one with most gets.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairtopk.arguments import checked_whole
+from fairtopk.checks import checked_choice, checked_ks, checked_whole
+from fairtopk.errors import InputError
+from fairtopk.metrics.gaps import NOTIONS
 from fairtopk.metrics.intervals import interval, ratios, resampled
+from fairtopk.metrics.tops import Tops, measured_groups, measured_lists
+from fairtopk.tensors import (
+    Labels,
+    Values,
+    checked_groups,
+    checked_relevance,
+    checked_scores,
+)
 
 
 class Overall(NamedTuple):
@@ -77,3 +91,222 @@ def _overall(sums: Tensor, resamples: Tensor, value: Callable[[Tensor], Tensor])
         # A resample without one of these groups has no value, and is left out.
         bounds = interval(value(resamples[:, there]).numpy()).tolist()
     return Overall(found, (bounds[0], bounds[1]), tuple(by_group.tolist()), n, len(sums) - n)
+
+
+def rsp(
+    scores: Values, groups: Values, *, k: int, mask: Values | None = None, seed: int = 0
+) -> Overall:
+    """Return RSP@k, ranking-based statistical parity, of all lists together.
+
+    The chance of a group is the number of its items in the top `k` of all lists over the number
+    of its items in all lists. RSP is the population standard deviation of the groups' chances
+    over their mean: 0 where all have the same (Zhu, Wang and Caverlee, 2020).
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group. Items of
+            unknown group take places in the top and count in no group.
+        k: Length of the top of the list; from L on it is the whole list.
+        mask: False on padding, and on items that are not to be ranked, ``[Q, L]``.
+        seed: Of the 1,000 resamples.
+
+    Returns:
+        The value, from 0 to sqrt(G - 1), and the chance of each group; NaN where fewer than two
+        groups have items, or none has one in a top.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> found = rsp(scores, groups, k=1)
+        >>> found.value, found.by_group
+        (1.0, (0.0, 0.5))
+    """
+    counted = measured_groups(group_counts, scores, groups, k=k, mask=mask)
+    return overall(counted, _spread, seed)
+
+
+def reo(
+    scores: Values,
+    relevance: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    seed: int = 0,
+) -> Overall:
+    """Return REO@k, ranking-based equal opportunity, of all lists together.
+
+    It is `rsp` with relevant items only: the chance of a group is the number of its relevant
+    items in the top `k` of all lists over the number of its relevant items in all lists. All
+    items are ranked. An item is relevant if its grade is above 0. Arguments and what is
+    undefined are those of `rsp`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> reo(scores, torch.tensor([[5, 0, 1]]), groups, k=1).by_group
+        (0.0, 1.0)
+    """
+    lists, valid = checked_scores(scores, mask)
+    grades = checked_relevance(relevance, lists, valid)
+    labels, ks = checked_groups(groups, lists, valid), (checked_whole("k", k, least=1),)
+    counted = measured_lists(
+        group_counts, lists, valid, ks, labels=_relevant_only(labels, grades)
+    )
+    return overall(counted[..., 0], _spread, seed)
+
+
+def parities(
+    scores: Values,
+    relevance: Values,
+    groups: Values,
+    *,
+    ks: Sequence[int],
+    mask: Values | None = None,
+    seed: int = 0,
+    member: Tensor | None = None,
+) -> dict[str, Overall]:
+    """Return `rsp` and `reo` at every K, from one set of resamples.
+
+    The keys are names like ``rsp@50``. Arguments are those of `reo`, and `member`: which of
+    other groups items of each group are in, 1 or 0, ``[G, P]``. An item may be in several of
+    these; their parity has names like ``rsp_split@50``.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> found = parities(scores, torch.tensor([[5, 0, 1]]), groups, ks=[1, 2])
+        >>> {name: one.value for name, one in found.items()}
+        {'rsp@1': 1.0, 'rsp@2': 1.0, 'reo@1': 1.0, 'reo@2': 1.0}
+    """
+    lists, valid = checked_scores(scores, mask)
+    grades = checked_relevance(relevance, lists, valid)
+    labels, distinct = checked_groups(groups, lists, valid), checked_ks(ks)
+    if member is not None and (member.ndim != 2 or len(member) < labels.n_groups):
+        raise InputError(
+            f"member must have a row for each of {labels.n_groups} groups and a column for "
+            f"each that they are in, got shape {list(member.shape)}"
+        )
+    counts = {
+        name: measured_lists(group_counts, lists, valid, distinct, labels=some)
+        for name, some in (("rsp", labels), ("reo", _relevant_only(labels, grades)))
+    }
+    return parities_of_counts(counts, distinct, seed=seed, member=member)
+
+
+def group_counts(tops: Tops) -> Tensor:
+    """Return the items of each group in each top, then in the whole list, ``[Q, 2 G, K]``."""
+    return of_groups(tops.members, tops.size.expand_as(tops.members))
+
+
+def parities_of_counts(
+    counts: Mapping[str, Tensor], ks: Sequence[int], *, seed: int, member: Tensor | None = None
+) -> dict[str, Overall]:
+    """Return parity at every K, given `group_counts` of the items that count, by name."""
+    if member is not None:
+        split = {f"{name}_split": _split(one, member) for name, one in counts.items()}
+        counts = {**counts, **split}
+    sums = {
+        f"{name}@{k}": counted[..., column]
+        for name, counted in counts.items()
+        for column, k in enumerate(ks)
+    }
+    return overalls(sums, _spread, seed)
+
+
+def _split(counted: Tensor, member: Tensor) -> Tensor:
+    """Return `group_counts` of the groups that `member` says."""
+    halves = counted.chunk(2, dim=1)
+    table = member[: halves[0].shape[1]].to(counted)
+    return torch.cat([torch.einsum("qgk,gp->qpk", half, table) for half in halves], dim=1)
+
+
+def _relevant_only(labels: Labels, grades: Tensor) -> Labels:
+    return labels._replace(group=labels.group.masked_fill(grades <= 0, -1))
+
+
+def _spread(chances: Tensor) -> Tensor:
+    return chances.std(-1, correction=0) / chances.mean(-1)
+
+
+BY_RANK = "rank_exposure_gap"
+
+
+def impact_ratio(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    metric: str = BY_RANK,
+    seed: int = 0,
+) -> Overall:
+    """Return what the group that gets least gets, over what the one that gets most gets.
+
+    What a group gets is the mean over the lists that have it, by default of its rank exposure
+    in the top `k`; see `group_rank_exposures`. The four-fifths rule asks for 0.8 or more.
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        k: Length of the top of the list; from L on it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+        metric: The gap whose notion of getting something is meant: "rank_exposure_gap",
+            "exposure_gap", "exposure_gap_released" or "representation_gap".
+        seed: Of the 1,000 resamples.
+
+    Returns:
+        The value, in [0, 1], and what each group gets; NaN where the lists have fewer than two
+        groups, or none gets anything. For the interval, least and most are found anew in each
+        resample: where groups are close, it may lie below the value.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> round(impact_ratio(scores, groups, k=3).value, 4)
+        0.6131
+    """
+    notion = NOTIONS[checked_choice("metric", metric, NOTIONS)]
+
+    def gets(tops: Tops) -> Tensor:
+        values = notion(tops)
+        return of_groups(values.nan_to_num(0.0), ~values.isnan())
+
+    return overall(measured_groups(gets, scores, groups, k=k, mask=mask), _low_to_high, seed)
+
+
+def impact_ratios(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    metric: str = BY_RANK,
+) -> Tensor:
+    """Return the impact ratio of each list by itself, ``[Q]``.
+
+    It is the least that a group of the list gets over the most: 0 wherever a group has no item
+    in a short top, so the mean over lists is no measure of who is favoured; `impact_ratio` is.
+    NaN where a list has fewer than two groups, or none of them an item in the top `k`.
+    Arguments are those of `impact_ratio`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> impact_ratios(scores, groups, k=3), impact_ratios(scores, groups, k=2)
+        (tensor([0.6131]), tensor([0.]))
+    """
+    notion = NOTIONS[checked_choice("metric", metric, NOTIONS)]
+
+    def ratio(tops: Tops) -> Tensor:
+        values = notion(tops)
+        absent = values.isnan()
+        high = values.masked_fill(absent, -torch.inf).amax(-2)
+        low = values.masked_fill(absent, torch.inf).amin(-2)
+        return (low / high).masked_fill((~absent).sum(-2) < 2, torch.nan)
+
+    return measured_groups(ratio, scores, groups, k=k, mask=mask)
+
+
+def _low_to_high(values: Tensor) -> Tensor:
+    return values.amin(-1) / values.amax(-1)

@@ -9,9 +9,9 @@ import math
 import torch
 from torch import Tensor
 
-from fairtopk.arguments import checked_number
+from fairtopk.checks import checked_number
 from fairtopk.errors import InputError
-from fairtopk.metrics.inputs import Values, by_blocks, checked_scores
+from fairtopk.tensors import Values, by_blocks, checked_scores
 
 SMALLEST_SPREAD = 1e-6
 # exp(-30) of the widest list's range: past it, temperatures change nothing float64 could hold.

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fairtopk.arguments import checked_ks
-from fairtopk.metrics.grouped import NOTIONS, largest_gap, named_and_rest, named_gap
-from fairtopk.metrics.inputs import Values, checked_groups, checked_relevance, checked_scores
-from fairtopk.metrics.ndcg import ndcg_at
+from fairtopk.checks import checked_ks
+from fairtopk.metrics.gaps import NOTIONS, largest_gap, named_and_rest, named_gap, ndcg_at
 from fairtopk.metrics.tops import Tops, measured_lists
+from fairtopk.tensors import Values, checked_groups, checked_relevance, checked_scores
 
 METRICS = (
     "ndcg",

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.arguments import checked_whole
-from fairtopk.kernels.measures import (
+from fairtopk.checks import checked_whole
+from fairtopk.kernels.sums import (
     Doubles,
     Lists,
     Places,
@@ -18,7 +18,7 @@ from fairtopk.kernels.measures import (
     list_sums,
     place_sums,
 )
-from fairtopk.metrics.inputs import Labels, Values, by_blocks, checked_groups, checked_scores
+from fairtopk.tensors import Labels, Values, by_blocks, checked_groups, checked_scores
 
 Worth = Callable[[int], Doubles]
 NO_GROUP = Labels(torch.full((1, 1), -1, dtype=torch.int16), 2)

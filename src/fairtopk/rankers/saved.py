@@ -8,10 +8,10 @@ import torch
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
-from fairtopk.arguments import shown
 from fairtopk.checkpoints import Saved, load_tensors
 from fairtopk.errors import InputError
-from fairtopk.rankers.settings import MOST_WIDTH
+from fairtopk.rankers.fitting import MOST_WIDTH
+from fairtopk.terminal import shown
 
 KIND = "fairtopk ranker 1"
 

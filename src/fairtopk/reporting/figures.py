@@ -18,11 +18,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fairtopk.data.files import replacing
+from fairtopk.metrics.names import MSE, gap_words
 from fairtopk.reporting.curves import Point, View
 from fairtopk.reporting.results import Rankings
-from fairtopk.reporting.words import MSE, gap_words
-from fairtopk.statistics.inputs import Floats
+from fairtopk.storage import replacing
+from fairtopk.tensors import Floats
 
 COLOURS = (  # of a page in daylight
     "#0072b2", "#c14f00", "#00795a", "#a3457d", "#8a6100", "#3b3b3b", "#5a4fcf", "#b3261e",

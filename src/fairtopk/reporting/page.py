@@ -1,14 +1,165 @@
-"""The page of a sweep: what its template shows and what its script draws."""
+"""The frame that every page shares: one HTML file with its styles, scripts and data inside.
 
-from dataclasses import asdict
+Text from data goes through Jinja's escaping, data for scripts through `safe_json`; a page's own
+content policy keeps the browser from asking any network for anything.
+
+Where sampled lists call a method fairer than colour-blind, and the catalogue less fair.
+
+The page of a sweep: what its template shows and what its script draws.
+
+The page of an audit: what each group gets, how surely, and in which lists least.
+
+`report`: one page, and figures, from a folder of runs.
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
-from fairtopk.reporting.curves import Point, View
-from fairtopk.reporting.disagreements import disagreements
-from fairtopk.reporting.frame import rendered
-from fairtopk.reporting.results import Rankings, Run, Sweep
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+
+from fairtopk.checks import checked_path
+from fairtopk.errors import InputError
+from fairtopk.metrics.names import MEANINGS, gap_words, logged_words, number
+from fairtopk.reporting.curves import Cell, Point, View, views_of
+from fairtopk.reporting.rankings import rankings_of
+from fairtopk.reporting.results import Rankings, Run, Sweep, collect, with_reranked
 from fairtopk.reporting.tables import results_tables
-from fairtopk.reporting.words import MEANINGS, gap_words, logged_words
+from fairtopk.runs.open import loader
+from fairtopk.storage import check_target, write_text
+
+# JSON inside a script element must not hold what HTML would read as its end.
+UNSAFE = {sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+
+
+def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
+    """Return a page: a template of this package filled in, with `data` for its script."""
+    page = _environment().get_template(template)
+    return page.render(
+        data=safe_json(data),
+        plotly=Markup(get_plotlyjs()),
+        version=version("fairtopk"),
+        **values,
+    )
+
+
+def safe_json(data: Any) -> Markup:
+    """Return data as JSON that may stand in a script element; NaN becomes null."""
+    text = json.dumps(_plain(data), separators=(",", ":"), allow_nan=False)
+    for sign, code in UNSAFE.items():
+        text = text.replace(sign, code)
+    return Markup(text)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=PackageLoader("fairtopk.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold, numbers to six figures."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value
+
+
+CALLED_FAIRER = ("exposure_gap", "rank_exposure_gap")  # by any of these, on sampled lists
+DECIDES = "rank_exposure_gap"  # on the catalogue: a softmax gap can fall by flatter scores
+BY_PROTOCOL = ("protocol", "unrated", "users")  # what differs between two views of the same
+
+
+def disagreements(views: list[View]) -> list[str]:
+    """Return a sentence for each method and weight of which the two protocols say opposites.
+
+    Fairer, or less fair, is one whose interval lies wholly beside that of the colour-blind
+    point of the same lists.
+    """
+    return [
+        sentence
+        for sampled, full in _pairs(views)
+        for sentence in _between(sampled, full, _by_both(sampled, full))
+    ]
+
+
+def _between(sampled: View, full: View, both: list[tuple[Point, Point]]) -> Iterator[str]:
+    """Yield the sentences of two views, of the points that are in `both`."""
+    base = next((pair for pair in both if pair[0] is sampled.base), None)
+    if base is None:
+        return
+    for pair in both:
+        for gap in CALLED_FAIRER:
+            ks = [str(k) for k in sampled.ks if _opposite(base, pair, gap, k)]
+            if ks:
+                yield (
+                    f"{pair[0].name}, {full.label}: at K = {', '.join(ks)} sampled lists call "
+                    f"it fairer than {base[0].name} ({gap_words(gap)}), and on the catalogue "
+                    f"it is less fair ({gap_words(DECIDES)})"
+                )
+                break
+
+
+def _by_both(sampled: View, full: View) -> list[tuple[Point, Point]]:
+    """Return the points that were measured by both protocols, by the one and by the other."""
+    on_catalogue = {point.name: point for point in full.points}
+    return [
+        (point, on_catalogue[point.name])
+        for point in sampled.points
+        if point.name in on_catalogue
+    ]
+
+
+def _opposite(base: tuple[Point, Point], pair: tuple[Point, Point], gap: str, k: int) -> bool:
+    """Return whether a point is fairer than the base on sampled lists, and then less fair."""
+    fairer = _change(base[0], pair[0], f"{gap}@{k}") < 0
+    return fairer and _change(base[1], pair[1], f"{DECIDES}@{k}") > 0
+
+
+def _change(base: Point, point: Point, name: str) -> int:
+    """Return -1 where a gap is smaller than the base's, 1 where it is larger, else 0."""
+    before, after = base.values.get(name), point.values.get(name)
+    if before is None or after is None:
+        return 0
+    return int(_below(before, after)) - int(_below(after, before))
+
+
+def _below(first: Cell, second: Cell) -> bool:
+    return first.high < second.low
+
+
+def _pairs(views: list[View]) -> Iterator[tuple[View, View]]:
+    """Yield views of sampled lists and of the catalogue that are alike in all else."""
+    for sampled in views:
+        for full in views:
+            kinds = (_of(sampled).get("protocol"), _of(full).get("protocol"))
+            if kinds == ("sampled", "full") and _rest(sampled) == _rest(full):
+                yield sampled, full
+
+
+def _of(view: View) -> dict[str, object]:
+    return view.points[0].results[0].lists
+
+
+def _rest(view: View) -> dict[str, object]:
+    return {key: value for key, value in _of(view).items() if key not in BY_PROTOCOL}
+
 
 LOGGED = ("loss", "ranking", "penalty", "ranking_norm", "penalty_norm", "spread")
 
@@ -148,3 +299,136 @@ def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
             text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
             rows.append((f"{before}{name}", text))
     return rows
+
+
+FORMS = ("_signed", "_floor", "_p")
+
+
+def audit_page(record: dict[str, Any]) -> str:
+    """Return the page of an audit as HTML.
+
+    Args:
+        record: What ``audit.json`` holds.
+    """
+    ks, columns = record["ks"], record["columns"]
+    drawn = ("name", "share_of_rows", "share_at_rank", "exposure_to_rank")
+    data = {
+        "ks": ks,
+        "columns": [
+            {
+                "name": column["name"],
+                "groups": [
+                    {key: group[key] for key in drawn}
+                    | {"gets": {k: group[f"rank_exposure@{k}"] for k in ks}}
+                    for group in column["groups"]
+                ],
+                "ratios": [column["metrics"][f"impact_ratio@{k}"] for k in ks],
+            }
+            for column in columns
+        ],
+    }
+    return rendered(
+        "audit.html",
+        data,
+        title=f"Audit of {record['data']['name']}",
+        record=record,
+        lists=[(name, _interval(cell)) for name, cell in record["metrics"].items()],
+        gaps=[_gap_rows(column["metrics"], ks) for column in columns],
+        changes=_changes(record["baseline"]),
+        interval=_interval,
+        number=number,
+        loud=lambda note: note.split(" ", 1)[0].isupper(),
+    )
+
+
+def _gap_rows(metrics: dict[str, Any], ks: list[int]) -> list[dict[str, Any]]:
+    """Return a row per gap: what it is called, and of each K its mean, floor, sign and p."""
+    names = dict.fromkeys(name.partition("@")[0] for name in metrics)
+    gaps = [name for name in names if name.endswith("_gap") or name.endswith("_released")]
+    return [
+        {
+            "words": gap_words(gap),
+            "cells": [
+                (
+                    _interval(metrics[f"{gap}@{k}"]),
+                    *(_value(metrics.get(f"{gap}{form}@{k}")) for form in FORMS),
+                )
+                for k in ks
+            ],
+        }
+        for gap in gaps
+    ]
+
+
+def _changes(baseline: dict[str, Any] | None) -> list[tuple[str, dict[str, Any]]]:
+    """Return what changes from the baseline: name of a metric and its change, by column."""
+    if baseline is None:
+        return []
+    rows = list(baseline["metrics"].items())
+    for column in baseline["columns"]:
+        rows += [(f"{column['name']}: {name}", of) for name, of in column["metrics"].items()]
+    return rows
+
+
+def _value(cell: dict[str, Any] | None) -> str:
+    """Return the number of a cell, whether it calls it a mean or a value."""
+    return number(None if cell is None else cell.get("mean", cell.get("value")))
+
+
+def _interval(cell: dict[str, Any]) -> str:
+    """Return a number with the interval that a cell has, in words."""
+    low, high = cell["ci95"]
+    text = _value(cell)
+    return text if low is None else f"{text} ({number(low)} to {number(high)})"
+
+
+PAGE = "report.html"
+
+
+def report(
+    folder: str | Path, *, out: str | Path | None = None, figures: str | Path | None = None
+) -> Path:
+    """Return where the page is that was written about all finished runs in a folder.
+
+    It is one HTML file that needs no network: trade-off curves, the table of results with
+    paired tests, rankings before and after, training curves, definitions and provenance. It
+    says what it could not show; of each run that is left out as a whole, not finished or
+    damaged, there is a warning too. Data is loaded again for the rankings alone.
+
+    Args:
+        folder: Holds run folders, at any depth.
+        out: Where to write; left out, ``report.html`` in `folder`.
+        figures: A folder for the trade-off curves as PDF and PNG.
+    """
+    folder = checked_path("folder", folder)
+    path = folder / PAGE if out is None else checked_path("out", out)
+    drawn = None if figures is None else checked_path("figures", figures)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
+    check_target(path, endings=(".html", ".htm"))
+    sweep = collect(folder)
+    for words in sweep.left_out:
+        warnings.warn(words, stacklevel=2)
+    views = views_of(sweep.results)
+    rankings, reasons = _rankings(folder, views)
+    sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
+    views = views_of(sweep.results)
+    if drawn is not None:
+        from fairtopk.reporting.figures import write_figures  # matplotlib takes a while
+
+        write_figures(views, rankings, drawn)
+    write_text(path, sweep_page(sweep, views, rankings))
+    return path
+
+
+def _rankings(folder: Path, views: list[View]) -> tuple[dict[int, Rankings], list[str]]:
+    """Return the rankings of each view that has them, and why others have none."""
+    load, found, reasons = loader(), {}, []
+    for place, view in enumerate(views):
+        rankings = rankings_of(folder, view, load)
+        if isinstance(rankings, Rankings):
+            found[place] = rankings
+        else:
+            words = f"Rankings before and after, {view.label}: left out, for {rankings}."
+            reasons.append(words)
+    return found, reasons

@@ -1,4 +1,16 @@
-"""Fair exposure in expectation (Singh and Joachims, 2018): the best random ranking of a list.
+"""The solvers of scipy, which is not needed for anything else here.
+
+The best mixture of rankings of one list whose groups get the same.
+
+A doubly stochastic matrix is a mixture of rankings (Birkhoff and von Neumann), and few of them
+matter. So instead of n^2 probabilities the program has the weight of each ranking found so far.
+The dual prices of its solution say what an item's exposure is worth; sorting by that gives the
+ranking that improves the solution most. When none does, the mixture is the optimum over all
+matrices.
+
+With two groups there is one price, and two rankings are enough: that needs no solver.
+
+Fair exposure in expectation (Singh and Joachims, 2018): the best random ranking of a list.
 
 A doubly stochastic P has the probability of each item to be at each place. With relevance u and
 v_j = 1 / log2(1 + j) for the places of the top K, else 0, it maximises u^T P v such that what
@@ -7,7 +19,12 @@ the groups get differs by no more than the slack. What a group gets is, for
 * parity: the mean exposure of its items, (P v)_i;
 * treatment: that, over the mean relevance of the group;
 * impact: the mean of u_i (P v)_i, over the mean relevance of the group.
+
+From a doubly stochastic matrix to rankings with probabilities (Birkhoff, von Neumann).
 """
+
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +32,165 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.errors import InputError
-from fairtopk.functional.ranking import order
-from fairtopk.kernels.draws import draws
-from fairtopk.reranking.lists import Candidates, Outcome, Policy
-from fairtopk.reranking.mixtures import Floats, Mixture, Program, best_mixture
-from fairtopk.reranking.settings import ExposureProgram
+from fairtopk.kernels.random import draws
+from fairtopk.lists.ranking import order
+from fairtopk.reranking.lists import Candidates, ExposureProgram, Outcome, Policy
+
+
+def scipy_solver(name: str, *, purpose: str) -> Any:
+    """Return a function of ``scipy.optimize``, or say in one sentence that scipy is missing."""
+    try:
+        return getattr(import_module("scipy.optimize"), name)
+    except ImportError:
+        raise InputError(f"{purpose} needs scipy; install it with: pip install scipy") from None
+
+
+TOLERANCE = 1e-9
+SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+
+Floats = NDArray[np.float64]
+Ranking = NDArray[np.int64]  # items from the first place to the last
+Mixture = tuple[NDArray[np.int64], Floats]  # rankings ``[R, n]``, and their weights
+
+
+class Program(NamedTuple):
+    """The linear program of one list of n items.
+
+    Attributes:
+        utility: What exposure of each item is worth, 1 in size at most, ``[n]``.
+        rates: What exposure of each item gives to each group, ``[G, n]``.
+        discount: Exposure at the places of the top K, ``[K]``.
+        slack: By how much two groups may differ.
+    """
+
+    utility: Floats
+    rates: Floats
+    discount: Floats
+    slack: float
+
+
+class Vertex(NamedTuple):
+    """A ranking, its utility, and by how much the one group gets more than the other."""
+
+    ranking: Ranking
+    utility: float
+    gap: float
+
+
+def best_mixture(program: Program) -> Mixture | None:
+    """Return the rankings, and their weights, of a solution; None if there is none."""
+    if len(program.rates) < 2:
+        return _sorted_by(program.utility)[None], np.ones(1)
+    if len(program.rates) == 2:
+        return _of_two_groups(program)
+    return _of_several_groups(program)
+
+
+def _of_two_groups(program: Program) -> Mixture | None:
+    """Return the solution where one difference is limited, that of the two groups.
+
+    Of the line through a ranking above the limit and one below it, the slope is a price of the
+    difference. A ranking that is worth more at that price takes the place of one of the two;
+    if there is none, no mixture is better than that of the two which is at the limit.
+    """
+    difference, slack = program.rates[0] - program.rates[1], program.slack
+    best = _vertex(_sorted_by(program.utility), difference, program)
+    if abs(best.gap) <= slack:
+        return best.ranking[None], np.ones(1)
+    if best.gap < 0:
+        difference, best = -difference, best._replace(gap=-best.gap)
+    above = best
+    below = _vertex(np.lexsort((-program.utility, difference)), difference, program)
+    if below.gap > slack + TOLERANCE:
+        return None
+    slack = max(slack, below.gap)
+    while True:
+        price = (above.utility - below.utility) / (above.gap - below.gap)
+        found = _vertex(_sorted_by(program.utility - price * difference), difference, program)
+        worth, most = (one.utility - price * one.gap for one in (found, above))
+        if worth <= most + TOLERANCE:
+            break
+        if found.gap > slack:
+            above = found
+        else:
+            below = found
+    share = (slack - below.gap) / (above.gap - below.gap)
+    weights = np.array([share, 1 - share])
+    used = weights > TOLERANCE
+    return np.stack([above.ranking, below.ranking])[used], weights[used] / weights[used].sum()
+
+
+def _of_several_groups(program: Program) -> Mixture | None:
+    linprog = scipy_solver("linprog", purpose="exposure-lp of three groups or more")
+    rankings = [_sorted_by(price) for price in (program.utility, *program.rates)]
+    lowest = _improve(rankings, program, linprog, allowed=None)
+    if lowest.x[-1] > TOLERANCE:
+        return None
+    solved = _improve(rankings, program, linprog, allowed=lowest.x[-1])
+    weights = solved.x[:-2]
+    used = weights > TOLERANCE
+    kept: Floats = weights[used] / weights[used].sum()
+    return np.stack(rankings[: len(weights)])[used], kept
+
+
+def _improve(
+    rankings: list[Ranking], program: Program, linprog: Any, *, allowed: float | None
+) -> Any:
+    """Return the solver's result once no further ranking improves it; adds those that do.
+
+    The unknowns are the rankings' weights, what each group gets at least, and by how much
+    groups may differ beyond the slack. Without an `allowed` value of the last, it is what is
+    minimised; else the utility is maximised.
+    """
+    utility = np.zeros_like(program.utility) if allowed is None else program.utility
+    n_groups = len(program.rates)
+    bounds_beyond = (0.0, allowed)
+    limits = np.repeat([program.slack, 0.0], n_groups)
+    ones = np.ones((n_groups, 1))
+    while True:
+        exposure = np.stack([_exposure(ranking, program) for ranking in rankings])
+        gets = program.rates @ exposure.T
+        solved = linprog(
+            np.concatenate([-exposure @ utility, [0.0, float(allowed is None)]]),
+            A_ub=np.block([[gets, -ones, -ones], [-gets, ones, -ones]]),
+            b_ub=limits,
+            A_eq=np.append(np.ones(len(rankings)), [0.0, 0.0])[None],
+            b_eq=[1.0],
+            bounds=[(0.0, None)] * len(rankings) + [(None, None), bounds_beyond],
+            options=SOLVER,
+        )
+        if not solved.success:
+            raise RuntimeError(f"the solver gave up on an exposure program: {solved.message}")
+        upper, lower = np.split(solved.ineqlin.marginals, 2)
+        price = utility + (upper - lower) @ program.rates
+        ranking = _sorted_by(price)
+        gain = price @ _exposure(ranking, program) + solved.eqlin.marginals[0]
+        if gain <= TOLERANCE or (allowed is None and solved.x[-1] <= TOLERANCE):
+            return solved
+        # Where prices are large, what it seems to gain is rounding.
+        if any(np.array_equal(ranking, known) for known in rankings):
+            return solved
+        rankings.append(ranking)
+
+
+def _vertex(ranking: Ranking, difference: Floats, program: Program) -> Vertex:
+    top = ranking[: len(program.discount)]
+    utility, gap = (
+        float(rate[top] @ program.discount) for rate in (program.utility, difference)
+    )
+    return Vertex(ranking, utility, gap)
+
+
+def _sorted_by(price: Floats) -> Ranking:
+    return (-price).argsort(kind="stable")
+
+
+def _exposure(ranking: Ranking, program: Program) -> Floats:
+    """Return the exposure of each item in a ranking, ``[n]``."""
+    exposure = np.zeros(len(ranking))
+    exposure[ranking[: len(program.discount)]] = program.discount
+    return exposure
+
 
 RANKING = 2**36  # first key of the streams that choose a ranking
 
@@ -97,3 +268,57 @@ def _policy(slot: Tensor, mixture: Mixture, k: int) -> Policy:
     order = torch.arange(len(slot)).repeat(len(weights), 1)
     order[:, : rankings.shape[1]] = torch.from_numpy(rankings[falling])
     return Policy(slot[order], torch.from_numpy(weights[falling]))
+
+
+DUST = 1e-9  # an entry below this is rounding
+SUM_TOLERANCE = 1e-5
+
+
+def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
+    """Return rankings with probabilities whose `Policy.matrix` is `matrix`, but for rounding.
+
+    Of a matrix of n slots there are at most (n - 1)^2 + 1 rankings.
+
+    Args:
+        matrix: The probability of each slot to be at each place, ``[n, n]``.
+
+    Example:
+        >>> policy = birkhoff(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
+        >>> policy.slot.tolist(), policy.probability.tolist()
+        ([[0, 1], [1, 0]], [0.75, 0.25])
+    """
+    left = _checked(matrix)
+    assign = scipy_solver("linear_sum_assignment", purpose="a decomposition into rankings")
+    rankings, weights = [], []
+    while True:
+        # The best assignment avoids what is used up if that is possible at all; its entries are
+        # large, so that it takes much away.
+        slot, place = assign(np.where(left > DUST, left, -len(left)), maximize=True)
+        entries = left[slot, place]
+        weight = entries.min()
+        if weight <= DUST:
+            break
+        rankings.append(slot[place.argsort()])
+        weights.append(weight)
+        left[slot, place] = entries - weight
+    probability = torch.tensor(weights, dtype=torch.float64)
+    return Policy(torch.from_numpy(np.stack(rankings)), probability / probability.sum())
+
+
+def _checked(matrix: Tensor | NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return the matrix as one that may be changed."""
+    try:
+        given = torch.as_tensor(matrix).detach().cpu().double().numpy().copy()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("matrix must be a square tensor or array of numbers") from None
+    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.size == 0:
+        raise InputError(
+            f"matrix must have as many rows as columns, got shape {list(given.shape)}"
+        )
+    sums = np.concatenate([given.sum(0), given.sum(1)])
+    if not (np.abs(sums - 1) < SUM_TOLERANCE).all() or given.min() < -SUM_TOLERANCE:
+        raise InputError(
+            f"matrix must have rows and columns of probabilities that add up to 1, got sums "
+            f"from {sums.min():g} to {sums.max():g} and entries from {given.min():g}"
+        )
+    return given

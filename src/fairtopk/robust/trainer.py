@@ -1,4 +1,4 @@
-"""Training in rounds, with what `experiments.run` asks of a trainer.
+"""Training in rounds, with what `runs.run` asks of a trainer.
 
 After the colour-blind scorer is trained come rounds of learning theta. A round starts from
 theta and the multipliers alone, so that a run that goes on after any round ends with the same
@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairtopk.batches import Batch
 from fairtopk.errors import InputError
-from fairtopk.kernels.doubly_stochastic import Floats
-from fairtopk.progress import Progress, Record, Stretch, check_progress
+from fairtopk.lists.batch import Batch
+from fairtopk.robust._kernels import Floats
+from fairtopk.robust.game import gaps
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.robust.sides import gaps
-from fairtopk.training import Trainer, check_finite, check_layout, under
+from fairtopk.training.loop import Trainer, check_finite, check_layout, under
+from fairtopk.training.progress import Progress, Record, Stretch, check_progress
 
 CALIBRATION = 1_000  # lists at most that the multiplier of serving is found on
 LAM = "multipliers"

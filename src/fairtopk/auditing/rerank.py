@@ -1,0 +1,254 @@
+"""A table of rankings in the order that a re-ranker makes of it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from fairtopk.auditing.audit import Request, labelled
+from fairtopk.auditing.measures import Findings, Progress, measure
+from fairtopk.auditing.rankings import (
+    Attribute,
+    Columns,
+    Labelled,
+    Rankings,
+    Source,
+    Table,
+    name_of,
+    read_source,
+)
+from fairtopk.data.columns import ratings_array
+from fairtopk.data.tables import PARQUET
+from fairtopk.errors import InputError
+from fairtopk.lists.ranking import rank as ranks_of
+from fairtopk.metrics.chance import Floor
+from fairtopk.reranking.lists import Candidates, ExposureProgram, Settings, dealt
+from fairtopk.reranking.request import Asked, Unmet, reordered_lists
+from fairtopk.storage import replacing
+
+BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
+OLD_RANK, NEW_RANK, MET = ADDED = "old_rank", "new_rank", "met"
+SHUFFLES = 2  # for p-values, which are not told here; floors take as many as they need
+
+Floats = NDArray[np.floating]
+Ints = NDArray[np.int32]
+
+
+class NewOrder(NamedTuple):
+    """The order that a re-ranker makes of lists.
+
+    Attributes:
+        score: The scores of each list dealt out again by rank; minus the rank where ranks were
+            given, ``[n_rows]``.
+        old_rank: Of each row, from 1, ``[n_rows]``.
+        new_rank: The same in the new order, ``[n_rows]``.
+        met: Which lists have what was asked for, ``[n_queries]``.
+        unmet: The others, counted.
+    """
+
+    score: Floats
+    old_rank: Ints
+    new_rank: Ints
+    met: NDArray[np.bool_]
+    unmet: Unmet
+
+
+@dataclass(frozen=True, eq=False)
+class RerankedTable:
+    """A table of rankings, and what a re-ranker made of it.
+
+    Attributes:
+        rankings: The lists as they came.
+        attribute: Their groups.
+        order: Their new order, by row of `rankings`.
+        before: Metrics of the old order by name, one value per list.
+        after: The same of the new order.
+        floors: What shuffled labels leave of each gap in the new order.
+    """
+
+    rankings: Rankings
+    attribute: Attribute
+    order: NewOrder
+    before: dict[str, Floats]
+    after: dict[str, Floats]
+    floors: dict[str, Floor]
+
+    def frame(self, columns: Columns) -> pl.DataFrame:
+        """Return the columns that were read, lists in their new order.
+
+        That of scores or ranks has the new ones, so that what read the old table reads the new
+        one; `old_rank`, `new_rank` and `met` are added.
+        """
+        rankings, order = self.rankings, self.order
+        start = np.repeat(rankings.offsets[:-1], rankings.length)
+        slot = np.empty(len(start), np.int64)
+        slot[start + order.new_rank - 1] = np.arange(len(start))
+        row = slot if rankings.row is None else rankings.row[slot]
+        new = order.score.astype(np.float64) if rankings.scored else order.new_rank
+        return _as_written(rankings.table, columns.relevance)[row].with_columns(
+            pl.Series(columns.ordering(), new[slot]),
+            pl.Series(OLD_RANK, order.old_rank[slot]),
+            pl.Series(NEW_RANK, order.new_rank[slot]),
+            pl.Series(MET, np.repeat(order.met, rankings.length)),
+        )
+
+
+def rerank_table(
+    source: Source, request: Request, asked: Asked, *, merit: str | None, progress: Progress
+) -> RerankedTable:
+    """Return the rankings of a table in a new order, and what was measured of both orders.
+
+    Args:
+        source: CSV or Parquet file, or a frame, as `audit` takes it.
+        request: Which of its columns hold what; several columns of groups count as their
+            product. Metrics are at its K.
+        asked: Of the re-ranker, with a K.
+        merit: Column of what `exposure-lp` maximises; None: the scores.
+        progress: Is told what is being done, how many rows are and of how many.
+    """
+    _refuse_names(request)
+    asked = asked.checked()
+    request.check()
+    if merit is not None and asked.method != "exposure-lp":
+        raise InputError(f"{asked.method} takes no merit; it is for exposure-lp")
+    progress(f"reading {name_of(source)}", 0, 0)
+    given = labelled(source, request)
+    rankings, attribute = given.rankings, given.attributes[-1]
+    settings = asked.settings(attribute.names)
+    worth = _merit(rankings, source, request, merit, settings)
+    order = _reordered(rankings, attribute, worth, asked, settings, progress)
+    order.unmet.refuse(asked, "query", rankings.query_ids)
+    new = replace(rankings, score=order.score)
+    ks = request.ks
+    before = measure(Labelled(rankings, [attribute]), ks, shuffles=0, seed=0, progress=progress)
+    after = measure(
+        Labelled(new, [attribute]), ks, shuffles=SHUFFLES, seed=0, progress=progress
+    )
+    return RerankedTable(
+        rankings=rankings,
+        attribute=attribute,
+        order=order,
+        before=_values(before),
+        after=_values(after),
+        floors=after.by_attribute[0].chance.floors,
+    )
+
+
+def write_table(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame as Parquet or CSV by the ending of `path`, all or nothing."""
+    with replacing(path) as temporary:
+        if path.suffix.lower() in PARQUET:
+            frame.write_parquet(temporary)
+        else:
+            frame.write_csv(temporary)
+
+
+def _reordered(
+    rankings: Rankings,
+    attribute: Attribute,
+    worth: Floats,
+    asked: Asked,
+    settings: Settings,
+    progress: Progress,
+) -> NewOrder:
+    """Return the new order, made block by block of lists."""
+    n_rows, n_queries, unmet = len(rankings.item), len(rankings.query_ids), Unmet()
+    score, met = np.empty_like(rankings.score), np.empty(n_queries, np.bool_)
+    old_rank, new_rank = np.empty((2, n_rows), np.int32)
+    done = 0
+    for query in _blocks(rankings.length):
+        place = np.arange(rankings.length[query].max())
+        mask = place < rankings.length[query][:, None]
+        row = np.where(mask, rankings.offsets[query][:, None] + place, 0)
+        group = np.where(mask, attribute.group[row], np.int16(-1))
+        lists = Candidates(
+            scores=torch.from_numpy(rankings.score[row]),
+            mask=torch.from_numpy(mask),
+            group=torch.from_numpy(group),
+            relevance=torch.from_numpy(worth[row]),
+            query=torch.from_numpy(query),
+            names=attribute.names,
+        )
+        outcome = reordered_lists(asked, lists, settings, unmet)
+        new, due = dealt(lists, outcome.slot)
+        rows = row[mask]
+        old_rank[rows] = ranks_of(lists.scores, lists.mask).numpy()[mask]
+        new_rank[rows] = new.numpy()[mask]
+        score[rows] = due.numpy()[mask] if rankings.scored else -new.numpy()[mask]
+        met[query] = outcome.met.numpy()
+        done += len(rows)
+        progress("re-ranking", done, n_rows)
+    return NewOrder(score, old_rank, new_rank, met, unmet)
+
+
+def _blocks(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of lists, the shortest first, so that little is padding."""
+    by_length = np.argsort(length, kind="stable")
+    start = 0
+    while start < len(by_length):
+        following = length[by_length[start:]]
+        cells = following * np.arange(1, len(following) + 1)
+        count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
+        yield np.sort(by_length[start : start + count])
+        start += count
+
+
+def _merit(
+    rankings: Rankings, source: Source, request: Request, merit: str | None, settings: Settings
+) -> Floats:
+    """Return what `exposure-lp` maximises, by row, refusing what it cannot divide by."""
+    worth, column, row = rankings.score, request.columns.ordering(), rankings.row
+    if merit is not None:
+        table = read_source(source, request.columns, [merit], separator=request.separator)
+        worth = ratings_array(table.frame[merit], (-np.inf, np.inf), table.origin)
+        worth, column = worth if row is None else worth[row], merit
+    if not isinstance(settings, ExposureProgram) or settings.notion == "parity":
+        return worth
+    if not rankings.scored and merit is None:
+        raise InputError(
+            f"{settings.notion} divides by relevance, and there are ranks alone; name a column "
+            f"of relevance from 0 with --merit, or use --notion parity"
+        )
+    least = int(worth.argmin())
+    if worth[least] < 0:
+        raise InputError(
+            f"{rankings.place(least)}: {column} is {worth[least]:g}, but {settings.notion} "
+            f"divides by relevance; name a column of relevance from 0 with --merit, or use "
+            f"--notion parity"
+        )
+    return worth
+
+
+def _as_written(table: Table, grades: str | None) -> pl.DataFrame:
+    """Return the columns of a table; grades that are whole numbers in a text stay such."""
+    texts = [path for path in table.paths if path.suffix.lower() not in PARQUET]
+    if grades is None or not texts:
+        return table.frame
+    whole = table.frame[grades].cast(pl.Int64)  # what is read of a text are floats
+    same = bool((whole == table.frame[grades]).all())
+    return table.frame.with_columns(whole) if same else table.frame
+
+
+def _values(found: Findings) -> dict[str, Floats]:
+    return {**found.lists, **found.by_attribute[0].gaps}
+
+
+def _refuse_names(request: Request) -> None:
+    """Refuse columns that the new table could not keep."""
+    names = [*request.columns.names(), *request.groups]
+    for name in names:
+        if name in ADDED:
+            raise InputError(
+                f"the new table has a column {name!r} of its own; rename yours before you "
+                f"re-rank by it"
+            )
+    if names.count(ordering := request.columns.ordering()) > 1:
+        raise InputError(
+            f"{ordering!r} orders the lists and is written anew; name another column for all "
+            f"else"
+        )

@@ -1,0 +1,229 @@
+"""`fairtopk sweep`.
+
+`fairtopk reproduce`.
+"""
+
+import re
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from typer import Argument, Option
+
+from fairtopk.cli.console import console, say
+from fairtopk.data.prepared import refuse_used
+from fairtopk.errors import STOPS, Exit, InputError
+from fairtopk.terminal import add_row, table
+
+if TYPE_CHECKING:
+    from fairtopk.runs.grid import Cell
+    from fairtopk.runs.sweep import Event, Outcome
+
+
+COLUMNS = ("done", "running", "failed", "of")
+
+
+def sweep(
+    config: Annotated[Path, Argument(help="a TOML file with a [sweep] table")],
+    out: Annotated[Path, Option(help="new folder for all runs")],
+    set_: Annotated[
+        list[str] | None, Option("--set", help="change a key of the config: training.epochs=5")
+    ] = None,
+    resume: Annotated[
+        bool, Option("--resume", help="start, or go on; runs that are done stay as they are")
+    ] = False,
+    processes: Annotated[
+        int | None, Option(min=1, help="runs at a time; default: one for each core")
+    ] = None,
+) -> None:
+    """Train many runs: data sets, methods, weights, K and seeds, whatever [sweep] lists.
+
+    Example: fairtopk sweep examples/sweep.toml --out runs/sweep
+    """
+    from fairtopk.runs.grid import load_sweep
+
+    cells = load_sweep(config, set_ or ())
+    if not resume:
+        try:
+            refuse_used(out)
+        except InputError as error:
+            raise InputError(f"{error}, or go on with --resume") from None
+
+    from fairtopk.reporting.page import report
+    from fairtopk.runs.sweep import RESULTS, run_sweep
+
+    say_room(cells, out, processes)
+    with SweepProgress(cells) as progress, kept_so_far("the same command and --resume"):
+        outcome = run_sweep(cells, out, processes=processes, watch=progress)
+    if outcome.done:
+        with warnings.catch_warnings():
+            for name in outcome.failures:  # which are told of next
+                warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
+            page = report(out)
+        say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
+    if tell_failures(outcome, "rerun with --resume"):
+        raise typer.Exit(Exit.MISSED)
+
+
+@contextmanager
+def kept_so_far(command: str) -> Iterator[None]:
+    """Tell on Ctrl-C how to go on."""
+    try:
+        yield
+    except STOPS:
+        say(f"what is done is kept; go on with {command}")
+        raise
+
+
+def tell_failures(outcome: "Outcome", again: str) -> bool:
+    """Tell why runs failed, and what to do `again`; return whether any did."""
+    for name, why in outcome.failures.items():
+        say(f"failed: {name}: {why}")
+    if outcome.failures:
+        say(f"{_runs(len(outcome.failures))} failed; fix the cause and {again} to try again")
+    return bool(outcome.failures)
+
+
+def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
+    """Tell how much room on disk runs take that are not done, and refuse a disk with less."""
+    from fairtopk.runs.sweep import cores, in_words, is_done, refuse_too_little, room_of
+
+    left = [cell for cell in cells if not is_done(cell, out)]
+    if not left:
+        return
+    room, at_once = room_of(left), processes or cores()
+    refuse_too_little(room, out, at_once=at_once)
+    say(
+        f"{_runs(len(left))}, at most {in_words(room.kept)} on disk, and "
+        f"{in_words(at_once * room.at_work)} more while they train"
+    )
+
+
+class SweepProgress:
+    """Shows how far a sweep is: a table by method on a terminal, a line per run elsewhere.
+
+    Args:
+        cells: All of them.
+    """
+
+    def __init__(self, cells: "list[Cell]") -> None:
+        self.count = {_row(cell): Counter({"of": 0}) for cell in cells}
+        for cell in cells:
+            self.count[_row(cell)]["of"] += 1
+        self.running: dict[str, float] = {}  # name of a cell to when it was begun
+        self.start, self.finished = time.monotonic(), 0
+        self.live = Live(console=console, auto_refresh=False)
+
+    def __enter__(self) -> "SweepProgress":
+        if console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def __call__(self, event: "Event") -> None:
+        """Show what happened to a cell."""
+        name, counts = event.cell.name, self.count[_row(event.cell)]
+        counts[event.what] += 1
+        if event.what == "running":
+            self.running[name] = time.monotonic()
+        elif name in self.running:
+            seconds = time.monotonic() - self.running.pop(name)
+            counts["running"] -= 1
+            self.finished += 1
+            if not console.is_terminal:
+                told = event.failure or _figures(event.result)
+                say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
+                for warning in (event.result or {}).get("warnings", []):
+                    say(f"warning: {name}: {warning}")
+        if console.is_terminal:
+            self.live.update(Group(self._table(), self._place()), refresh=True)
+
+    def _place(self) -> str:
+        total = sum(counts["of"] for counts in self.count.values())
+        over = sum(counts["done"] + counts["failed"] for counts in self.count.values())
+        place = f"{over:,} of {total:,} runs"
+        if not self.finished or over == total:
+            return place
+        left = (time.monotonic() - self.start) / self.finished * (total - over)
+        return f"{place}, about {_duration(left)} left"
+
+    def _table(self) -> Table:
+        shown = table("", "data, method", *COLUMNS)
+        for row, counts in self.count.items():
+            add_row(shown, row, *(f"{counts[column]:,}" for column in COLUMNS))
+        return shown
+
+
+def _row(cell: "Cell") -> str:
+    return f"{cell.name.partition('/')[0]}, {cell.config.method.name}"
+
+
+def _figures(result: dict[str, Any] | None) -> str:
+    """Return NDCG and the gap of Eq. 9 at the smallest K of a metrics file."""
+    metrics = (result or {}).get("metrics", {})
+    shown = {name: cell["mean"] for name, cell in metrics.items() if cell["mean"] is not None}
+    ks = [int(name.partition("@")[2]) for name in shown if name.startswith("ndcg@")]
+    names = [f"{name}@{min(ks)}" for name in ("ndcg", "exposure_gap")] if ks else []
+    return ", ".join(f"{name} {shown[name]:.4g}" for name in names if name in shown)
+
+
+def _duration(seconds: float) -> str:
+    """Return a time as a person would say it."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
+
+
+def reproduce(
+    out: Annotated[Path, Option(help="folder for runs, figures, tables and page")],
+    data: Annotated[
+        Path | None, Option(help="folder with published archives: MovieLens, Netflix")
+    ] = None,
+    quick: Annotated[
+        bool, Option("--quick", help="embedded data and MovieLens 100K, few weights, one seed")
+    ] = False,
+    processes: Annotated[
+        int | None, Option(min=1, help="runs at a time; default: one for each core")
+    ] = None,
+) -> None:
+    """Run the paper's experiments on the data at hand, and draw its figures and tables.
+
+    What is done is not done again: the same command goes on where it was stopped.
+
+    Example: fairtopk reproduce --data downloads --out paper --quick
+    """
+    from fairtopk.reproduce.output import PAGE, RUNS, plan
+    from fairtopk.reproduce.output import reproduce as run
+
+    if not (out / RUNS).is_dir():  # not a folder to go on in
+        refuse_used(out)
+    planned = plan(data, quick=quick)
+    if data is not None and len(planned.found) == 1:
+        wanted = "MovieLens 100K, which --quick takes" if quick else "the paper's data"
+        raise InputError(
+            f"{data} has nothing of {wanted}; give the folder with the published archives, or "
+            f"leave --data out for the embedded data alone"
+        )
+    for one in planned.found:
+        say(f"data: {one.title}")
+    say_room(planned.cells, out / RUNS, processes)
+    with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
+        outcome = run(planned, out, processes=processes, watch=progress)
+    if outcome.done:
+        say(f"look at {out / PAGE}")
+    if tell_failures(outcome, "rerun the command"):
+        raise typer.Exit(Exit.MISSED)

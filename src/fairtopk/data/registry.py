@@ -1,0 +1,495 @@
+"""The data sets that the library knows by name: what they hold and where to get them.
+
+Counts are those of the published files; checksums are the MD5 sums their publisher lists.
+
+The user's own folder: where prepared data lies, and which licences were agreed to.
+
+One function that brings in a data set by name: read, group, number, check, and say so.
+
+From a published data set to a folder of Parquet files with a card.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from inspect import signature
+from pathlib import Path
+from typing import Any, Literal, overload
+
+from pydantic import ConfigDict, ValidationError, validate_call
+
+from fairtopk.checks import checked_path
+from fairtopk.data.archive import files_below
+from fairtopk.data.features import Features
+from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
+from fairtopk.data.interactions import Interactions, Tables, interactions_from
+from fairtopk.data.letor import read_letor
+from fairtopk.data.movielens import read_movielens_100k, read_movielens_csv, read_movielens_dat
+from fairtopk.data.netflix import read_netflix
+from fairtopk.data.prepared import (
+    features_frames,
+    is_prepared,
+    ratings_frames,
+    read_prepared,
+    read_prepared_features,
+    refuse_used,
+    write_prepared,
+)
+from fairtopk.data.synthetic import load_synthetic
+from fairtopk.data.tables import read_features_file, read_ratings_file
+from fairtopk.errors import InputError
+from fairtopk.paths import read_small, sha256_of
+from fairtopk.storage import write_text
+from fairtopk.terminal import shown
+
+GROUPLENS = "https://grouplens.org/datasets/movielens/"
+MOVIELENS_FILES = "https://files.grouplens.org/datasets/movielens/"
+RESEARCH_ONLY = "GroupLens terms: research use, cite, no commercial use, no redistribution"
+PASS_ON = "GroupLens terms: research use, cite, no commercial use, pass on under the same terms"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many the published files hold; `items` somebody rated, `listed` are all."""
+
+    ratings: int
+    users: int
+    items: int
+    listed: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """A data set by name.
+
+    Attributes:
+        title: What people call it.
+        size: How much it holds, in a few words.
+        groups: Columns that a group rule can use.
+        licence: The terms, in one line.
+        home: The page to get it from.
+        file: The file to get there, where there is one.
+        url: Where that file can be downloaded; None where it cannot.
+        md5: The published checksum of that file; None where the file changes over time.
+        counts: What the published files hold; None where that changes over time.
+    """
+
+    title: str
+    size: str
+    groups: str
+    licence: str
+    home: str
+    file: str = ""
+    url: str | None = None
+    md5: str | None = None
+    counts: Counts | None = None
+
+
+def _movielens(
+    title: str, licence: str, counts: Counts | None = None, md5: str | None = None
+) -> Known:
+    short = title.lower().replace(" ", "-")
+    file = f"ml-{short}.zip"
+    size = "changes over time" if counts is None else f"{counts.ratings:,} ratings"
+    return Known(
+        title=f"MovieLens {title}",
+        size=size,
+        groups="genres, year",
+        licence=licence,
+        home=f"{GROUPLENS}{short.removesuffix('-small')}/",
+        file=file,
+        url=f"{MOVIELENS_FILES}{file}",
+        md5=md5,
+        counts=counts,
+    )
+
+
+MOVIELENS: dict[str, Known] = {
+    "movielens-100k": _movielens(
+        "100K",
+        RESEARCH_ONLY,
+        Counts(100_000, 943, 1_682, 1_682),
+        "0e33842e24a9c977be4e0107933c0723",
+    ),
+    "movielens-1m": _movielens(
+        "1M",
+        RESEARCH_ONLY,
+        Counts(1_000_209, 6_040, 3_706, 3_883),
+        "c4d9eecfca2ab87c1945afe126590906",
+    ),
+    "movielens-10m": _movielens(
+        "10M",
+        RESEARCH_ONLY,
+        Counts(10_000_054, 69_878, 10_677, 10_681),
+        "ce571fd55effeba0271552578f2648bd",
+    ),
+    "movielens-20m": _movielens(
+        "20M",
+        PASS_ON,
+        Counts(20_000_263, 138_493, 26_744, 27_278),
+        "cd245b17a1ae2cc31bb14903e1204af3",
+    ),
+    "movielens-25m": _movielens(
+        "25M",
+        PASS_ON,
+        Counts(25_000_095, 162_541, 59_047, 62_423),
+        "6b51fb2759a8657d3bfcbfc42b592ada",
+    ),
+    # The publisher replaces these two now and then; the small one has stood since 9/2018.
+    "movielens-latest-small": _movielens(
+        "latest small", PASS_ON, Counts(100_836, 610, 9_724, 9_742)
+    ),
+    "movielens-latest": _movielens("latest", PASS_ON),
+}
+
+KNOWN: dict[str, Known] = {
+    "synthetic": Known(
+        title="Embedded generator",
+        size="any, 'demo' or 'movielens-20m' shape",
+        groups="made with a known bias",
+        licence="Apache-2.0, as the package",
+        home="comes with the package",
+    ),
+    **MOVIELENS,
+    "netflix": Known(
+        title="Netflix Prize",
+        size="100,480,507 ratings",
+        groups="year",
+        licence="Netflix Prize terms: research use, no redistribution, never identify users",
+        home="withdrawn by Netflix; use a copy you hold under its terms",
+        counts=Counts(100_480_507, 480_189, 17_770, 17_770),
+    ),
+    "letor": Known(
+        title="LETOR / SVMrank text",
+        size="your files",
+        groups="any feature, or a side table",
+        licence="that of your files",
+        home="your files; MQ2008 is at microsoft.com/research, 'LETOR 4.0'",
+    ),
+    "csv": Known(
+        title="CSV",
+        size="your file",
+        groups="any column",
+        licence="that of your file",
+        home="your file",
+    ),
+    "parquet": Known(
+        title="Parquet",
+        size="your file",
+        groups="any column",
+        licence="that of your file",
+        home="your file",
+    ),
+}
+
+
+LICENCES = "licences.json"
+
+
+def data_home() -> Path:
+    """Return the user's folder for data: FAIRTOPK_HOME, else the platform's usual place."""
+    if chosen := os.environ.get("FAIRTOPK_HOME"):
+        return Path(chosen).expanduser()
+    usual = {"darwin": "~/Library/Application Support", "win32": "~/AppData/Local"}
+    folder = usual.get(sys.platform) or os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    try:
+        return Path(folder).expanduser() / "fairtopk"
+    except RuntimeError as error:  # a user without an entry, as in some containers
+        raise InputError(
+            "the user has no home folder; set FAIRTOPK_HOME to a folder for data"
+        ) from error
+
+
+def warmups_home() -> Path | None:
+    """Return the folder where runs share their warm-ups; None for a user without a home."""
+    try:
+        return data_home() / "warmups"
+    except InputError:
+        return None
+
+
+def acknowledged(name: str, folder: Path) -> bool:
+    """Return whether the user has agreed to the licence of the data set `name` before."""
+    return name in _licences(folder)
+
+
+def acknowledge(name: str, licence: str, folder: Path) -> None:
+    """Remember in `folder` that the user has agreed to `licence` for the data set `name`."""
+    agreed = _licences(folder) | {name: licence}
+    write_text(folder / LICENCES, json.dumps(agreed, indent=2) + "\n")
+
+
+def _licences(folder: Path) -> dict[str, str]:
+    """Return the licence agreed to for each data set; asking again mends a damaged file."""
+    try:
+        agreed = json.loads(read_small(folder / LICENCES))
+    except (ValueError, RecursionError):  # what cannot be read at all is an InputError
+        return {}
+    return agreed if isinstance(agreed, dict) else {}
+
+
+Rule = Mapping[str, Any] | GroupRule | Groups | None
+
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+OWN_FILES = ("csv", "parquet", "letor")
+READERS: dict[str, Callable[..., Tables]] = {
+    **dict.fromkeys(MOVIELENS, read_movielens_csv),
+    "movielens-100k": read_movielens_100k,
+    "movielens-1m": read_movielens_dat,
+    "movielens-10m": read_movielens_dat,
+    "netflix": read_netflix,
+    "csv": read_ratings_file,
+    "parquet": read_ratings_file,
+}
+
+
+@overload
+def load(
+    name: Literal["letor"], path: str | Path, *, groups: Rule = None, **options: Any
+) -> Features: ...
+@overload
+def load(
+    name: str, path: str | Path, *, query: str, groups: Rule = None, **options: Any
+) -> Features: ...
+@overload
+def load(
+    name: str, path: str | Path | None = None, *, groups: Rule = None, **options: Any
+) -> Interactions: ...
+def load(
+    name: str, path: str | Path | None = None, *, groups: Rule = None, **options: Any
+) -> Interactions | Features:
+    """Return the data set `name`, checked; its `notes` say what was found.
+
+    Args:
+        name: A name of ``fairtopk data list``.
+        path: The published zip, its folder, a folder made by ``fairtopk data prepare``, or your
+            own file. Left out, the prepared folder in the user's data folder is looked for.
+        groups: A rule such as ``{"column": "genres", "contains": "Horror"}``, or labels made
+            by `groups_from`. Left out, every item's group is unknown.
+        **options: What the reader of that name takes. ``csv``, ``parquet``: user, item, rating,
+            time, items, separator; or, for features, query, relevance, features, item.
+            ``netflix``: subset, seed. ``synthetic``: size, bias, seed.
+
+    Raises:
+        InputError: The name is unknown, or the files are not what they should be.
+    """
+    if not isinstance(name, str) or name not in KNOWN:
+        raise InputError(f"unknown data set {shown(name)}: the names are {', '.join(KNOWN)}")
+    rule = as_rule(groups)
+    if name == "synthetic":
+        if path is not None or rule is not None:
+            raise InputError("synthetic data takes no path and brings its own groups")
+        data: Interactions = _call(load_synthetic, name, **options)
+        return data
+    if name == "letor" or "query" in options:
+        return read_features(name, path, rule, **options)
+    data = grouped(name, read_tables(name, path, **options), rule)
+    if path is not None and is_published(KNOWN[name], Path(path)) is False:
+        note = f"{Path(path).name} is not the published {KNOWN[name].file} (its MD5 differs)"
+        data = replace(data, notes=(*data.notes, note))
+    return data
+
+
+def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Interactions:
+    """Return the interactions of tables as read, checked, with what was found in `notes`."""
+    data = interactions_from(
+        tables.ratings,
+        tables.columns,
+        groups=_groups(rule, tables),
+        origin=tables.ratings_origin,
+        name=name,
+        rating_range=tables.rating_range,
+    )
+    _refuse_other(name, data, tables)
+    return replace(data, notes=tuple(_notes(KNOWN[name], data, tables)))
+
+
+def read_tables(name: str, path: str | Path | None = None, **options: Any) -> Tables:
+    """Return the ratings and the catalogue of a data set, as they are in its files."""
+    path = _path(name, path)
+    if is_prepared(path):
+        _refuse_options(path, options)
+        return read_prepared(path, name=name)
+    tables: Tables = _call(READERS[name], name, path, **options)
+    return tables
+
+
+def read_features(
+    name: str, path: str | Path | None, rule: GroupRule | Groups | None, **options: Any
+) -> Features:
+    """Return the feature data of a LETOR, CSV or Parquet file, or of a prepared folder."""
+    path = _path(name, path)
+    if is_prepared(path):
+        _refuse_options(path, {key: value for key, value in options.items() if key != "query"})
+        return read_prepared_features(path, name=name, groups=rule)
+    reader = read_letor if name == "letor" else read_features_file
+    features: Features = _call(reader, name, path, groups=rule, **options)
+    return replace(features, name=name)
+
+
+def is_published(known: Known, path: Path) -> bool | None:
+    """Return whether a file is the published one by its MD5; None where that cannot be told."""
+    if known.md5 is None or not path.is_file():
+        return None
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest() == known.md5
+
+
+def _refuse_other(name: str, data: Interactions, tables: Tables) -> None:
+    """Refuse one published data set under the name of another, told apart by its counts."""
+    if name not in MOVIELENS:
+        return
+    whole = (data.n_ratings, data.n_users, data.n_items)
+    for other, known in MOVIELENS.items():
+        published = known.counts
+        if (
+            other != name
+            and published is not None
+            and whole == (published.ratings, published.users, published.items)
+        ):
+            raise InputError(
+                f"{tables.ratings_origin.name} holds {known.title}, by its counts, not "
+                f"{KNOWN[name].title}; give the name {other}"
+            )
+
+
+def _refuse_options(path: Path, options: Mapping[str, Any]) -> None:
+    if options:
+        raise InputError(
+            f"{path} is prepared and takes no option {next(iter(options))!r}; "
+            f"options were given when it was prepared"
+        )
+
+
+def _path(name: str, path: str | Path | None) -> Path:
+    if path is not None:
+        return checked_path("path", path)
+    prepared = data_home() / name
+    if name in OWN_FILES:
+        raise InputError(f"{name} is your own file; give its path")
+    if not is_prepared(prepared):
+        raise InputError(
+            f"no path given for {name}, and it has not been prepared; "
+            f"give its path, or run: fairtopk data prepare {name}"
+        )
+    return prepared
+
+
+def _groups(rule: GroupRule | Groups | None, tables: Tables) -> Groups | None:
+    if not isinstance(rule, GroupRule):
+        return rule
+    return apply_rule(
+        tables.items, item=tables.columns.item, rule=rule, origin=tables.items_origin
+    )
+
+
+def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
+    taken = [option for option in signature(reader).parameters if option != "path"]
+    for option in options:
+        if option not in taken:
+            words = ", ".join(option for option in taken if option != "groups") or "none"
+            raise InputError(f"{name} has no option {option!r}: its options are {words}")
+    try:
+        return validate_call(config=STRICT)(reader)(*args, **options)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        rule = fault["msg"].removeprefix("Input should ").replace("a valid string", "text")
+        raise InputError(
+            f"option {fault['loc'][0]!r} of {name} must {rule}, got {shown(fault['input'])}"
+        ) from error
+
+
+def _notes(known: Known, data: Interactions, tables: Tables) -> list[str]:
+    """Return what was found, one sentence each; warn where a known data set is not whole."""
+    found = f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items"
+    notes = [f"{found}, from {data.rating.min():g} to {data.rating.max():g}, no pair twice"]
+    expected = known.counts
+    if expected is not None:
+        whole = (data.n_ratings, data.n_users, data.n_items)
+        if whole == (expected.ratings, expected.users, expected.items):
+            notes[0] += ", the published counts"
+        else:
+            notes.append(
+                f"{known.title} as published has {expected.ratings:,} ratings by "
+                f"{expected.users:,} users of {expected.items:,} items; this is a part of it "
+                f"or another version"
+            )
+            warnings.warn(f"{found}: {notes[-1]}", stacklevel=4)
+    if tables.items is not tables.ratings:
+        notes.append(f"{len(tables.items):,} items listed in {tables.items_origin.name}")
+    if data.group_names:
+        rated = ", ".join(f"{name} {count:,}" for name, count in data.group_counts.items())
+        listed = ", ".join(f"{name} {n:,}" for name, n in data.catalogue_counts.items())
+        notes.append(
+            f"groups of the rated items: {rated}; unknown {data.n_unknown:,} (listed: {listed})"
+        )
+    return notes
+
+
+def prepare(
+    name: str, source: Path, out: Path, *, groups: GroupRule | None = None, **options: Any
+) -> dict[str, Any]:
+    """Read, check and write the data set `name` to the new folder `out`; return its card.
+
+    Args:
+        name: A name of `KNOWN`, other than ``synthetic``.
+        source: The published zip, its folder, or your file.
+        out: Where to write ``card.json`` and the Parquet files.
+        groups: A rule to check; what it finds goes into the card's notes. For ratings, the
+            folder keeps all columns of the catalogue, so any other rule can be used on it
+            later; for features it keeps the labels.
+        **options: What the reader of that name takes, see `load`.
+    """
+    if name not in KNOWN:
+        raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
+    if name == "synthetic":
+        raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
+    refuse_used(out)
+    known = KNOWN[name]
+    if name == "letor" or "query" in options:
+        features = read_features(name, source, groups, **options)
+        notes, (frames, about) = list(features.notes), features_frames(features)
+    else:
+        tables = read_tables(name, source, **options)
+        notes, (frames, about) = (
+            list(grouped(name, tables, groups).notes),
+            ratings_frames(tables),
+        )
+    if is_published(known, source) is False:
+        notes.append(f"{source.name} is not the published {known.file} (its MD5 differs)")
+    card = {
+        "name": name,
+        "title": known.title,
+        "licence": known.licence,
+        "home": known.home,
+        "prepared": datetime.now(UTC).isoformat(timespec="seconds"),
+        "source": {"name": source.name, "sha256": _checksum(source)},
+        "options": {key: _shown(value) for key, value in options.items()},
+        "groups": asdict(groups) if groups is not None else None,
+        "notes": notes,
+        **about,
+    }
+    return write_prepared(frames, out, card=card)
+
+
+def _shown(value: Any) -> Any:
+    """Return an option as the card holds it: a file by its name and checksum."""
+    if isinstance(value, Path):
+        return {"name": value.name, "sha256": _checksum(value)}
+    return value
+
+
+def _checksum(source: Path) -> str:
+    """Return the SHA-256 of a file, or of the list of a folder's files and their checksums."""
+    if source.is_file():
+        return sha256_of(source)
+    lines = "".join(
+        f"{sha256_of(file)}  {file.relative_to(source).as_posix()}\n"
+        for file in files_below(source)
+    )
+    return hashlib.sha256(lines.encode()).hexdigest()

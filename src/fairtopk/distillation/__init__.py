@@ -1,0 +1,1 @@
+"""A scorer that learns the order of a fair teacher."""

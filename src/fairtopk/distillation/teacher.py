@@ -1,0 +1,234 @@
+"""The order that a teacher's lists are given: its own, a fair one, or one between the two.
+
+Drawing from lists so that nothing is drawn twice, and what a place in a list counts.
+
+What a teacher shows its student of the catalogue: for each user, places and scores.
+
+The teacher's order of all items that a user has not rated in training is made fair at its head,
+and its scores are dealt out anew: the item at place r gets the r-th best. Of each user the head
+is kept, and a sample of the items behind it; no table has a cell for each user and item.
+"""
+
+import copy
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fairtopk.lists.ranking import rank
+from fairtopk.lists.users import Ratings
+from fairtopk.models.scoring import catalogue_scores
+from fairtopk.objectives.methods import DistillSettings, Reranker
+from fairtopk.reranking.det import floors
+from fairtopk.reranking.exposure_lp import exposure_lp
+from fairtopk.reranking.lists import Candidates, ExposureProgram, Floors
+
+
+def taught_order(
+    lists: Candidates,
+    reranker: Reranker,
+    *,
+    k: int,
+    strength: float,
+    seed: int,
+    targets: dict[int, float] | None = None,
+) -> Tensor:
+    """Return the slots of each list in the order that is taught, padding last, ``[Q, L]``.
+
+    An item's place is between its own, r, and its fair one, s: items are in the order of
+    (1 - strength) log r + strength log s, which moves exposure about evenly.
+
+    Args:
+        lists: The teacher's lists.
+        reranker: Puts their top `k` in a fair order.
+        k: Length of that top.
+        strength: From 0, the teacher's own order, to 1, the fair one.
+        seed: Of rankings that are drawn.
+        targets: The share of each group; None is its share of the list.
+    """
+    if reranker == "exposure-lp":
+        fair = exposure_lp(lists, k, ExposureProgram(seed=seed)).slot
+    else:
+        fair = floors(lists, k, Floors(targets=targets), method=reranker).slot
+    if strength == 1:
+        return fair
+    places = torch.arange(1, fair.shape[1] + 1)
+    new = torch.empty_like(fair).scatter_(-1, fair, places.expand_as(fair))
+    old = rank(lists.scores, lists.mask)
+    between = (1 - strength) * old.double().log() + strength * new.double().log()
+    return between.argsort(dim=-1, stable=True)
+
+
+FALL = 3.0  # how fast an item counts less with its place
+Values = TypeVar("Values", NDArray[np.float64], Tensor)
+
+
+def evenly_spaced(
+    length: NDArray[np.int64], n: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return `n` places of each list, -1 where it has fewer, ``[Q, n]``.
+
+    They lie evenly spaced, the first of them at random: every place is drawn equally often, and
+    none twice. Of a list that has no more than `n`, all are drawn.
+
+    Args:
+        length: Of each list, ``[Q]``.
+        n: How many places.
+        rng: What chance comes from.
+    """
+    length = length[:, None]
+    chance = rng.random((len(length), 1)) * (length > n)
+    place = ((np.arange(n) + chance) * np.maximum(length / n, 1)).astype(np.int64)
+    return np.where(np.arange(n) < length, np.minimum(place, length - 1), -1)
+
+
+def counted(place: Values, reach: float) -> Values:
+    """Return what items at places count, from 0: (1 + place / reach)^-3."""
+    return (1 + place / reach) ** -FALL
+
+
+def counted_behind(
+    first: NDArray[np.int64], length: NDArray[np.int64], reach: float
+) -> NDArray[np.float64]:
+    """Return what all items from a place on count together, by the integral for the sum."""
+    power = 1 - FALL
+    ends = ((1 + place / reach) ** power for place in (first, length))
+    return reach / -power * (next(ends) - next(ends))
+
+
+BLOCK = 256  # users whose catalogue is scored at once
+
+
+class Catalogue(NamedTuple):
+    """All items and who has rated what of them.
+
+    Attributes:
+        group: Group number of each item, -1 unknown, ``[n_items]``.
+        rated: What each user has rated in training, which is never shown again.
+    """
+
+    group: NDArray[np.int32]
+    rated: Ratings
+
+
+class Lesson(NamedTuple):
+    """What is to be learnt of each user.
+
+    Attributes:
+        head: Items from the first place on, -1 where a user has fewer, ``[U, M]`` int32.
+        head_score: The scores that are their due, ``[U, M]`` float32.
+        tail: Some of the items behind the head, -1 where there are fewer, ``[U, T]`` int32.
+        tail_score: The scores that are their due, ``[U, T]`` float32.
+        n_behind: How many items there are behind the head, ``[U]``.
+        changed: Whether any list has an order that is not the teacher's own.
+    """
+
+    head: NDArray[np.int32]
+    head_score: NDArray[np.float32]
+    tail: NDArray[np.int32]
+    tail_score: NDArray[np.float32]
+    n_behind: NDArray[np.int64]
+    changed: bool
+
+
+def frozen_copy(scorer: nn.Module) -> nn.Module:
+    """Return a copy of a scorer that is not trained; what its state leaves out is shared."""
+    state = {id(kept) for kept in scorer.state_dict(keep_vars=True).values()}
+    shared = {id(buffer): buffer for buffer in scorer.buffers() if id(buffer) not in state}
+    return copy.deepcopy(scorer, shared).requires_grad_(False)
+
+
+def lesson_of(
+    teacher: nn.Module,
+    catalogue: Catalogue,
+    settings: DistillSettings,
+    *,
+    strength: float,
+    seed: int,
+) -> Lesson:
+    """Return what `teacher` has to say of every user, fair by `strength` from 0 to 1."""
+    n_users, rng = len(catalogue.rated.offsets) - 1, np.random.default_rng(seed)
+    shares = np.bincount(catalogue.group[catalogue.group >= 0]) / len(catalogue.group)
+    blocks = []
+    for start in range(0, n_users, BLOCK):
+        users = np.arange(start, min(start + BLOCK, n_users))
+        scores = _scores_of_new(teacher, catalogue, users)
+        candidates, item = _candidates(scores, catalogue.group, settings, users)
+        slot = taught_order(
+            candidates,
+            settings.reranker,
+            k=settings.head,
+            strength=strength,
+            seed=seed,
+            targets=dict(enumerate(shares.tolist())),
+        )
+        blocks.append(_lesson(scores, item.gather(-1, slot), settings, rng))
+    *columns, changed = zip(*blocks, strict=True)
+    head, head_score, tail, tail_score, n_behind = map(np.concatenate, columns)
+    return Lesson(head, head_score, tail, tail_score, n_behind, any(changed))
+
+
+def _scores_of_new(
+    teacher: nn.Module, catalogue: Catalogue, users: NDArray[np.int64]
+) -> Tensor:
+    """Return the scores of all items, -inf where a user has rated them, ``[Q, n_items]``."""
+    offsets, item = catalogue.rated.offsets, catalogue.rated.item
+    scores = torch.from_numpy(catalogue_scores(teacher, users, len(catalogue.group)))
+    row = np.repeat(np.arange(len(users)), np.diff(offsets)[users])
+    scores[row, item[offsets[users[0]] : offsets[users[-1] + 1]]] = -torch.inf
+    return scores
+
+
+def _lesson(
+    scores: Tensor, taught: Tensor, settings: DistillSettings, rng: np.random.Generator
+) -> Lesson:
+    """Return what is kept of some users' scores and of the items in the order taught."""
+    own = scores.topk(min(settings.head, scores.shape[1]))
+    there = own.values.isfinite()
+    head = taught[:, : there.shape[1]].masked_fill(~there, -1)
+    behind = scores.isfinite()
+    behind[there.nonzero()[:, 0], head[there]] = False
+    n_behind, tail = behind.sum(-1), _some_of(behind, settings.tail, rng)
+    # Behind the head an item keeps its score, unless it had to leave the head.
+    lowest = own.values.masked_fill(~there, torch.inf).amin(-1, keepdim=True)
+    tail_score = scores.gather(-1, tail.clamp(min=0)).minimum(lowest)
+    return Lesson(
+        head.int().numpy(),
+        own.values.masked_fill(~there, 0).float().numpy(),
+        tail.int().numpy(),
+        tail_score.masked_fill(tail < 0, 0).float().numpy(),
+        n_behind.numpy(),
+        changed=bool((head != own.indices)[there].any()),
+    )
+
+
+def _candidates(
+    scores: Tensor,
+    group: NDArray[np.int32],
+    settings: DistillSettings,
+    users: NDArray[np.int64],
+) -> tuple[Candidates, Tensor]:
+    """Return lists of what may be in the head, and their items.
+
+    A program ranks the head that there is. Of the other re-rankers none takes more than the
+    first items of each group, as many as the head has.
+    """
+    label = torch.from_numpy(group)
+    columns = [torch.arange(len(group))]
+    if settings.reranker != "exposure-lp":
+        columns = [torch.from_numpy(np.flatnonzero(group == one)) for one in np.unique(group)]
+    tops = [scores[:, one].topk(min(settings.head, len(one))) for one in columns]
+    value = torch.cat([top.values for top in tops], dim=-1)
+    item = torch.cat([one[top.indices] for one, top in zip(columns, tops, strict=True)], -1)
+    mask = value.isfinite()
+    known = label[item].to(torch.int16).masked_fill(~mask, -1)
+    return Candidates(value, mask, known, value, torch.from_numpy(users)), item
+
+
+def _some_of(items: Tensor, n: int, rng: np.random.Generator) -> Tensor:
+    """Return the columns of `n` that are True in each row, -1 where there are fewer."""
+    place = torch.from_numpy(evenly_spaced(items.sum(-1).numpy(), n, rng))
+    column = torch.searchsorted(items.cumsum(-1), place + 1)
+    return column.masked_fill(place < 0, -1)

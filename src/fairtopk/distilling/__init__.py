@@ -1,1 +1,0 @@
-"""Fair order distilled into a scorer: a re-ranker teaches, with labels, what needs none."""

@@ -1,1 +1,0 @@
-"""Stochastic gradients with respect to scores, with the state that they keep."""

@@ -1,1 +1,0 @@
-"""What ties the rooms together: the command line and what it runs."""

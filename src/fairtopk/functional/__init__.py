@@ -1,1 +1,0 @@
-"""The formulas: tensors in, tensors out, nothing remembered."""

@@ -1,0 +1,1 @@
+"""Ranked lists: of users and items, of queries and documents."""

@@ -1,0 +1,143 @@
+"""Ranking lists as padded tensors: what a scorer is given and an objective is computed on."""
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.lists.ranking import ideal_dcg as list_ideal_dcg
+from fairtopk.lists.users import Candidates
+
+
+class Columns(NamedTuple):
+    """What a batch holds: Q queries with L slots each, relevant items in the first R slots.
+
+    A list stands for a longer one, of which it is a sample, or for itself. In the terms of
+    Algorithm 1, the slots in `mask` are B_q and those with a label in `group` are B_a and B_b:
+    mostly the same slots, but the groups may also be drawn apart.
+
+    Attributes:
+        query: Query (user) numbers, ``[Q]``.
+        item: Item numbers, ``[Q, L]``; 0 on padding.
+        relevance: Grades, 0 for unrated items, ``[Q, L]``.
+        group: The group that a slot speaks for, -1 for none, ``[Q, L]``.
+        mask: Whether a slot is part of the list, ``[Q, L]``; False on padding.
+        pair: The row of each (query, item) in tables kept per pair, -1 where there is none,
+            ``[Q, R]``.
+        weight: How many items of the whole list a slot stands for, ``[Q, L]``; 0 on padding,
+            ones where the sample counts as uniform and stands for itself.
+        length: Length of the whole list, N_q, ``[Q]``.
+        n_relevant: Relevant items of the whole list, ``[Q]``.
+        ideal_dcg: Ideal DCG of the whole list, Z_q, ``[Q]``.
+    """
+
+    query: Tensor
+    item: Tensor
+    relevance: Tensor
+    group: Tensor
+    mask: Tensor
+    pair: Tensor
+    weight: Tensor
+    length: Tensor
+    n_relevant: Tensor
+    ideal_dcg: Tensor
+
+
+class Batch(Columns):
+    """Lists of Q queries, with what several parts of an objective ask of them, found once."""
+
+    @cached_property
+    def valid(self) -> Tensor:
+        """Which slots hold an item, of the list or drawn apart from it, ``[Q, L]``."""
+        return self.weight > 0
+
+    @cached_property
+    def size(self) -> Tensor:
+        """How many slots each list has at hand, in the type of weights, ``[Q]``."""
+        return self.mask.to(self.weight.dtype).sum(-1)
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """How many items each slot of the list stands for, ``[Q, L]``; 0 off the list."""
+        return self.weight * self.mask
+
+    @cached_property
+    def whole(self) -> Tensor:
+        """How many items the slots of a list stand for together, ``[Q]``.
+
+        A sample that is weighted stands for the catalogue, one that counts as uniform for
+        itself: it has as many as `size`.
+        """
+        return self.counted.sum(-1)
+
+    @cached_property
+    def share(self) -> Tensor:
+        """The weight of each slot in a mean over its list, ``[Q, L]``; 0 off the list."""
+        return self.counted / self.whole[:, None]
+
+    @cached_property
+    def unrated(self) -> "Batch":
+        """The same lists without the items that the user has rated in training.
+
+        Those are never recommended; how groups fare among them says nothing of what is.
+        """
+        rows = self.pair.shape[1]
+        rated = torch.zeros_like(self.mask)
+        rated[:, :rows] = self.pair >= 0
+        left_out = (self.counted * rated).sum(-1)
+        return self._replace(
+            group=self.group.masked_fill(rated, -1),
+            mask=self.mask & ~rated,
+            weight=self.weight.masked_fill(rated, 0),
+            length=self.length - left_out.round().to(self.length.dtype),
+        )
+
+
+def list_batch(
+    query: Tensor,
+    relevance: Tensor,
+    group: Tensor,
+    mask: Tensor,
+    *,
+    item: Tensor | None = None,
+    ideal_k: int | None = None,
+) -> Batch:
+    """Return lists that stand for themselves as a batch.
+
+    Any slot may be relevant, but what follows the last that is costs less.
+
+    Args:
+        query: Query numbers, ``[Q]``.
+        relevance: Grades, ``[Q, L]``.
+        group: Group numbers, -1 unknown, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        item: Item numbers, for a scorer that reads them, ``[Q, L]``.
+        ideal_k: Where the ideal DCG is cut; None is nowhere.
+    """
+    relevance = relevance.masked_fill(~mask, 0)
+    relevant = relevance > 0
+    n_rows = int(relevant.any(0).nonzero().max()) + 1 if relevant.any() else 0
+    return Batch(
+        query=query,
+        item=item if item is not None else torch.zeros_like(group),
+        relevance=relevance,
+        group=group.masked_fill(~mask, -1),
+        mask=mask,
+        pair=torch.full((len(relevance), n_rows), -1, device=relevance.device),
+        weight=mask.to(relevance.dtype),
+        length=mask.sum(-1),
+        n_relevant=relevant.sum(-1),
+        ideal_dcg=list_ideal_dcg(relevance[:, :n_rows], mask[:, :n_rows], ideal_k),
+    )
+
+
+def candidate_batch(lists: Candidates, group: NDArray[np.int32]) -> Batch:
+    """Return evaluation lists as a batch; `group` is the group number of each item."""
+    arrays = (lists.user, lists.relevance, group[lists.item], lists.mask, lists.item)
+    query, relevance, label, mask, item = (
+        torch.from_numpy(np.array(array)) for array in arrays
+    )
+    return list_batch(query, relevance, label, mask, item=item)

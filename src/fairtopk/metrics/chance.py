@@ -1,0 +1,491 @@
+"""Lists whose known labels are shuffled: what their tops would be by chance.
+
+Order, list sizes, group sizes and unknown slots stay as they are.
+
+The chance floor: the gap that an order which knows nothing of groups has all the same.
+
+Shuffle the known labels within each list, leave order, list sizes, group sizes and unknown
+slots as they are: the floor is the mean absolute gap over all shuffles and lists.
+
+Whether a systematic gap could be chance: a permutation test.
+
+The signed gap, averaged over lists, tells who is favoured. If labels had nothing to do with the
+order, shuffling the known ones within each list would give means like it. p is how often they
+are at least as far from what shuffling gives on average, add-one: the observed mean is counted
+as one of the shuffled.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.checks import checked_choice, checked_ks, checked_whole
+from fairtopk.kernels.shuffles import Key, Ranked, drawn_sums, shuffled_sums
+from fairtopk.kernels.sums import Places
+from fairtopk.kernels.threads import run_all
+from fairtopk.lists.ranking import order
+from fairtopk.metrics.gaps import NOTIONS, largest_gap, named_gap
+from fairtopk.metrics.tops import Tops, tops_of_places
+from fairtopk.tensors import Values, blocks, checked_groups, checked_scores
+
+BLOCK_SUMS = 2**16  # of shuffled lists that are held at a time
+
+
+class Labelled(NamedTuple):
+    """Ranked lists that have at least two groups.
+
+    Attributes:
+        exposure: Softmax of the scores by place, as far as the longest top, ``[Q, H]``.
+        group: Labels by place, -1 unknown and on padding, ``[Q, L]``.
+        size: Items of each group in the whole list, ``[Q, G]``.
+        whole: Whether `group` has all places; else it has those of the longest top.
+        first: Number of the first list among all that are shuffled.
+    """
+
+    exposure: Tensor
+    group: Tensor
+    size: Tensor
+    whole: bool = True
+    first: int = 0
+
+
+def labelled_lists(
+    scores: Values, groups: Values, mask: Values | None, *, ks: Sequence[int], named: bool
+) -> Labelled:
+    """Return the lists that have two groups; `named` makes them group 0 and the rest."""
+    given, valid = checked_scores(scores, mask)
+    labels = checked_groups(groups, given, valid)
+    group, n_groups = labels.group, labels.n_groups
+    if named:
+        group, n_groups = group.clamp(max=1), 2
+    lowest = group.masked_fill(group < 0, n_groups).amin(-1)
+    several = lowest < group.amax(-1)
+
+    def block(scores: Tensor, mask: Tensor, group: Tensor) -> list[Tensor]:
+        slot = order(scores, mask)
+        by_place = scores.masked_fill(~mask, -torch.inf).gather(-1, slot)
+        size = torch.stack([(group == one).sum(-1) for one in range(n_groups)], dim=-1)
+        found = by_place.softmax(-1)[:, : ks[-1]], group.gather(-1, slot), size
+        return [table.contiguous().cpu() for table in found]
+
+    tables = given[several], valid[several], group[several]
+    parts = run_all([partial(block, *rows) for rows in blocks(*tables, n_groups=n_groups)])
+    exposure, by_place, size = map(torch.cat, zip(*parts, strict=True))
+    return Labelled(exposure, by_place, size)
+
+
+def labelled_heads(places: Places, size: NDArray[np.int64], *, first: int) -> Labelled:
+    """Return the lists that have two groups, of which only the first places are there.
+
+    Args:
+        places: Those of the longest top; past the end of a list they have neither exposure nor
+            group.
+        size: Known items of each group in the whole list, ``[Q, G]``.
+        first: Number of the first list among all that are shuffled.
+    """
+    several = (size > 0).sum(-1) > 1
+    tables = (places.exposure, places.group, size)
+    exposure, group, sizes = (torch.from_numpy(table[several]) for table in tables)
+    return Labelled(exposure, group, sizes, whole=False, first=first)
+
+
+def tops_of_labelled(lists: Labelled, ks: Sequence[int]) -> Tops:
+    """Return the tops of lists, padding and all: it has neither exposure nor a group."""
+    n_lists, n_places = lists.exposure.shape
+    exposure, group = lists.exposure.numpy(), lists.group[:, :n_places].contiguous().numpy()
+    nothing = np.zeros(exposure.shape, np.float32)
+    places = Places(exposure, group, nothing, np.full(n_lists, n_places))
+    return tops_of_places(places, lists.size.numpy(), np.zeros((n_lists, len(ks))), ks)
+
+
+def shuffled_tops(lists: Labelled, ks: Sequence[int], *, rounds: int, key: Key) -> Tops:
+    """Return the tops after each shuffle, an axis that comes second."""
+    own = tops_of_labelled(lists, ks)
+    ranked, size = Ranked(lists.exposure.numpy(), lists.group.numpy()), lists.size.numpy()
+    if lists.whole:
+        sums = shuffled_sums(ranked, size.shape[1], ks, rounds=rounds, key=key)
+    else:
+        sums = drawn_sums(ranked, size, ks, rounds=rounds, key=key)
+    exposure, discount, members = map(torch.from_numpy, sums)
+    return own._replace(
+        exposure=exposure,
+        discount=discount,
+        members=members,
+        everyone=own.everyone[:, None],
+        size=own.size[:, None],
+    )
+
+
+def over_shuffles(
+    measure: Callable[[Tops], Tensor],
+    lists: Labelled,
+    ks: Sequence[int],
+    *,
+    rounds: int,
+    first_round: int,
+    seed: int,
+) -> list[Tensor]:
+    """Return what `measure` makes of `rounds` shuffles of the lists, block by block."""
+    n_lists, n_groups = lists.size.shape
+    rows = max(1, BLOCK_SUMS // (rounds * n_groups * len(ks)))
+
+    def piece(start: int) -> Tensor:
+        part = slice(start, start + rows)
+        some = lists._replace(
+            exposure=lists.exposure[part], group=lists.group[part], size=lists.size[part]
+        )
+        key = Key(seed, lists.first + start, first_round)
+        return measure(shuffled_tops(some, ks, rounds=rounds, key=key))
+
+    return run_all([partial(piece, start) for start in range(0, n_lists, rows)])
+
+
+def log_choose(n: Tensor, k: Tensor) -> Tensor:
+    """Return the logarithm of the number of ways to choose `k` of `n`; -inf if k > n."""
+    n, k = n.double(), k.double()
+    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+
+
+EXACT = "representation_gap"  # with two groups
+PRECISION = 0.01  # of the floor: its standard error at the end
+# Over how many deviations, all lists together, a standard error is worth believing.
+LEAST_FREEDOM = 100
+MOST_COPIES = 1_000
+COPIED_SUMS = 2**16  # of the copies of a list that are shuffled at a time
+MOST_SHUFFLES = 10_000  # of a list; enough for one list alone, unless a rare shuffle decides
+
+
+class Floor(NamedTuple):
+    """A mean absolute gap under shuffled labels.
+
+    Attributes:
+        value: The floor; NaN where no list has two groups.
+        error: Its standard error; 0 where it is exact.
+        rounds: Shuffles of each list that it took; 0 where it is exact.
+    """
+
+    value: float
+    error: float
+    rounds: int
+
+
+def chance_floor(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    metric: str = "exposure_gap",
+    shuffles: int = MOST_SHUFFLES,
+    seed: int = 0,
+) -> Floor:
+    """Return the mean absolute gap that is left when labels are shuffled within each list.
+
+    With three or more groups a gap is the largest difference between two that the list has.
+    For `representation_gap` and two groups it is exact. Otherwise labels are shuffled until the
+    standard error of the floor is at most 1 % of it, or as often as is allowed: what a rare
+    shuffle decides, such as one that leaves a group none of the top, is never known that well.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        groups: Group numbers, -1 unknown, ``[Q, L]``.
+        k: Length of the top of the list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+        metric: "exposure_gap", "exposure_gap_released", "rank_exposure_gap" or
+            "representation_gap".
+        shuffles: The most shuffles of each list, at least 2.
+        seed: Of the shuffles.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.arange(305.0)[None], torch.ones(1, 305, dtype=torch.int64)
+        >>> groups[0, :26] = 0
+        >>> floor = chance_floor(scores, groups, k=50, metric="representation_gap")
+        >>> round(floor.value, 4), floor.error, floor.rounds
+        (0.0611, 0.0, 0)
+    """
+    checked_choice("metric", metric, NOTIONS)
+    ks = (checked_whole("k", k, least=1),)
+    lists = labelled_lists(scores, groups, mask, ks=ks, named=False)
+    return _floors(lists, [metric], ks, shuffles, seed)[0]
+
+
+def chance_floors(
+    scores: Values,
+    groups: Values,
+    *,
+    ks: Sequence[int],
+    mask: Values | None = None,
+    shuffles: int = MOST_SHUFFLES,
+    seed: int = 0,
+) -> dict[str, Floor]:
+    """Return `chance_floor` of every gap at every K, from one set of shuffles.
+
+    The keys are names like ``exposure_gap_floor@50``.
+    """
+    distinct = checked_ks(ks)
+    lists = labelled_lists(scores, groups, mask, ks=distinct, named=False)
+    return _named(_floors(lists, list(NOTIONS), distinct, shuffles, seed), distinct)
+
+
+class FloorSum(NamedTuple):
+    """The floors of some lists: by name, and how many lists have one, those with two groups."""
+
+    floors: dict[str, Floor]
+    n: int
+
+
+def floors_of_places(
+    places: Places,
+    size: NDArray[np.int64],
+    ks: Sequence[int],
+    *,
+    first: int,
+    shuffles: int,
+    seed: int,
+) -> FloorSum:
+    """Return `chance_floors` of lists of which only the first places are there.
+
+    Shuffling leaves order and scores as they are, so nothing of what stands past the longest
+    top is needed but how many items of each group there are.
+
+    Args:
+        places: Those of the longest top; past the end of a list they have neither exposure nor
+            group.
+        size: Known items of each group in the whole list, ``[Q, G]``.
+        ks: Where to cut; they rise.
+        first: Number of the first list among all that are shuffled.
+        shuffles: The most shuffles of each list, at least 2.
+        seed: Of the shuffles.
+    """
+    lists = labelled_heads(places, size, first=first)
+    return FloorSum(
+        _named(_floors(lists, list(NOTIONS), ks, shuffles, seed), ks), len(lists.size)
+    )
+
+
+def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
+    """Return the floors of lists that came in parts, at least one."""
+    some = [part for part in parts if part.n > 0]
+    if not some:
+        return parts[0].floors
+    weight = [part.n / sum(one.n for one in some) for part in some]
+    found = {}
+    for name in some[0].floors:
+        floors = [part.floors[name] for part in some]
+        value = math.fsum(w * floor.value for w, floor in zip(weight, floors, strict=True))
+        # Lists are shuffled apart from each other, so variances add up.
+        error = math.hypot(*(w * floor.error for w, floor in zip(weight, floors, strict=True)))
+        found[name] = Floor(value, error, max(floor.rounds for floor in floors))
+    return found
+
+
+def _named(floors: Sequence[Floor], ks: Sequence[int]) -> dict[str, Floor]:
+    names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in ks]
+    return dict(zip(names, floors, strict=True))
+
+
+def _floors(
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
+) -> list[Floor]:
+    """Return the floor of each metric at each of `ks`, metric by metric."""
+    seed = checked_whole("seed", seed, least=0)
+    shuffles = checked_whole("shuffles", shuffles, least=2)
+    if len(lists.group) == 0:
+        return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
+    exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]
+    others = [metric for metric in metrics if metric not in exact]
+    found = {(metric, k): Floor(_exact(lists, k), 0.0, 0) for metric in exact for k in ks}
+    if others:
+        cells = [(metric, k) for metric in others for k in ks]
+        found |= dict(
+            zip(cells, _shuffled_floors(lists, others, ks, shuffles, seed), strict=True)
+        )
+    return [found[metric, k] for metric in metrics for k in ks]
+
+
+def _exact(lists: Labelled, k: int) -> float:
+    """Return the floor of the representation gap of two groups, of sizes a and b.
+
+    Of m known items in the top k, X are of the first group, hypergeometric with mean
+    m a / (a + b). The gap is |X - mean| (a + b) / (a b), and the mean absolute deviation of X
+    has a closed form (Diaconis and Zabell, 1991): with t the first count above the mean,
+    E|X - mean| = 2 t (b - m + t) P(X = t) / (a + b).
+    """
+    a, b = lists.size.unbind(-1)
+    m = (lists.group[:, :k] >= 0).sum(-1)
+    t = m * a // (a + b) + 1
+    possible = t <= torch.minimum(a, m)
+    t = torch.where(possible, t, 0)
+    log_chance = log_choose(a, t) + log_choose(b, m - t) - log_choose(a + b, m)
+    gap = 2 * t * (b - m + t) * log_chance.exp() / (a * b)
+    return float(torch.where(possible, gap, 0).mean())
+
+
+def _shuffled_floors(
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
+) -> list[Floor]:
+    """Return the floors by shuffling until each is known to `PRECISION`, or often enough."""
+    n_lists, n_groups = lists.size.shape
+    # A few lists are shuffled many times at once.
+    fitting = COPIED_SUMS // (n_lists * n_groups * len(ks))
+    copies = min(max(1, fitting), MOST_COPIES, shuffles)
+
+    def measure(tops: Tops) -> Tensor:
+        gaps = torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
+        return torch.stack([gaps.sum(1), (gaps**2).sum(1)])
+
+    rounds = 0
+    sums = torch.zeros(2, n_lists, len(metrics) * len(ks), dtype=torch.float64)
+    while True:
+        sums += torch.cat(
+            over_shuffles(measure, lists, ks, rounds=copies, first_round=rounds, seed=seed),
+            dim=1,
+        )
+        rounds += copies
+        last = rounds + copies > shuffles and rounds > 1
+        if n_lists * (rounds - 1) < LEAST_FREEDOM and not last:
+            continue
+        total, squares = sums
+        # Lists are shuffled apart from each other, so the variances of their means add up.
+        variance = (squares - total**2 / rounds).clamp(min=0) / (rounds - 1)
+        error = (variance.sum(0) / rounds).sqrt() / n_lists
+        value = total.mean(0) / rounds
+        if last or (error <= PRECISION * value).all():
+            found = zip(value.tolist(), error.tolist(), strict=True)
+            return [Floor(mean, deviation, rounds) for mean, deviation in found]
+
+
+RELEASED = "exposure_gap_released"
+SHUFFLES = 999
+SHUFFLES_AT_ONCE = 64
+ROUNDING = 1e-12  # gaps are at most 1; closer ones are the same
+
+
+class PValue(NamedTuple):
+    """How likely chance alone makes a mean signed gap this far from what it should be.
+
+    Attributes:
+        p: From 1 / (shuffles + 1) to 1; NaN where no list has both sides.
+        gap: The mean signed gap: group 0 minus the rest.
+        expected: Its exact mean under shuffled labels: 0, but for the released gap, which
+            favours the larger group by itself.
+        shuffles: Of each list; 0 where no list has both sides.
+    """
+
+    p: float
+    gap: float
+    expected: float
+    shuffles: int
+
+
+def gap_p_value(
+    scores: Values,
+    groups: Values,
+    *,
+    k: int,
+    mask: Values | None = None,
+    metric: str = "exposure_gap",
+    shuffles: int = SHUFFLES,
+    seed: int = 0,
+) -> PValue:
+    """Return the p-value that a mean signed gap this large in size is chance.
+
+    The gap is that of `exposure_gap` and its kin with ``signed=True``: group 0 minus all other
+    known groups taken together. Lists without both sides are left out. The test is two-sided:
+    with T the mean over lists, T_1 to T_B those of the shuffles, and c what is expected of them
+    (0, but for the released gap), p = (1 + number of b with |T_b - c| >= |T - c|) / (1 + B).
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        k: Length of the top of the list; from L on it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+        metric: "exposure_gap", "exposure_gap_released", "rank_exposure_gap" or
+            "representation_gap".
+        shuffles: B; p is never below 1 / (B + 1).
+        seed: Of the shuffles.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.arange(40.0).expand(5, 40), torch.ones(5, 40).long()
+        >>> groups[:, 30:] = 0  # the ten best
+        >>> found = gap_p_value(scores, groups, k=10, metric="representation_gap")
+        >>> found.p, found.gap
+        (0.001, 1.0)
+    """
+    checked_choice("metric", metric, NOTIONS)
+    ks = (checked_whole("k", k, least=1),)
+    lists = labelled_lists(scores, groups, mask, ks=ks, named=True)
+    return _p_values(lists, [metric], ks, shuffles, seed)[0]
+
+
+def gap_p_values(
+    scores: Values,
+    groups: Values,
+    *,
+    ks: Sequence[int],
+    mask: Values | None = None,
+    shuffles: int = SHUFFLES,
+    seed: int = 0,
+) -> dict[str, PValue]:
+    """Return `gap_p_value` of every gap at every K, from one set of shuffles.
+
+    The keys are names like ``exposure_gap_p@50``.
+    """
+    distinct = checked_ks(ks)
+    lists = labelled_lists(scores, groups, mask, ks=distinct, named=True)
+    names = [f"{metric}_p@{k}" for metric in NOTIONS for k in distinct]
+    found = _p_values(lists, list(NOTIONS), distinct, shuffles, seed)
+    return dict(zip(names, found, strict=True))
+
+
+def _p_values(
+    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
+) -> list[PValue]:
+    """Return the p-value of each metric at each of `ks`, metric by metric."""
+    seed = checked_whole("seed", seed, least=0)
+    shuffles = checked_whole("shuffles", shuffles, least=1)
+    n_lists = len(lists.group)
+    if n_lists == 0:
+        return [PValue(torch.nan, torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
+
+    def total(tops: Tops) -> Tensor:
+        gaps = [named_gap(NOTIONS[metric](tops)) for metric in metrics]
+        return torch.cat(gaps, dim=-1).sum(0)
+
+    own = tops_of_labelled(lists, ks)
+    observed = total(own) / n_lists
+    expected = torch.cat([_expected(metric, own) for metric in metrics])
+    means = []
+    for first in range(0, shuffles, SHUFFLES_AT_ONCE):
+        rounds = min(SHUFFLES_AT_ONCE, shuffles - first)
+        parts = over_shuffles(total, lists, ks, rounds=rounds, first_round=first, seed=seed)
+        means.append(torch.stack(parts).sum(0) / n_lists)
+    distance = (torch.cat(means) - expected).abs()
+    as_far = distance >= (observed - expected).abs() - ROUNDING
+    p = (1 + as_far.sum(0)).double() / (1 + shuffles)
+    rows = zip(p.tolist(), observed.tolist(), expected.tolist(), strict=True)
+    return [PValue(*row, shuffles) for row in rows]
+
+
+def _expected(metric: str, tops: Tops) -> Tensor:
+    """Return the mean over all shuffles and lists of a signed gap, at each K.
+
+    Each known item is as likely as any to be in group 0, so the groups' means are expected to
+    be the same. But the released exposure is 0 for a group with no item in the top, which is
+    likelier for the smaller one; else it is expected to be the mean over known items there.
+    """
+    if metric != RELEASED:
+        return torch.zeros(tops.members.shape[-1], dtype=torch.float64)
+    known, total = tops.members.sum(1), tops.size.sum(1)
+    mean = tops.exposure.sum(1) / tops.everyone[:, 0] / known.clamp(min=1)
+    # Of the items of both groups, all in the top are of the other.
+    absent = log_choose(tops.size.flip(1), known[:, None]) - log_choose(total, known)[:, None]
+    return -named_gap(absent.exp() * mean[:, None]).mean(0)

@@ -1,0 +1,262 @@
+"""Attention-weighted rank fairness: what groups get if readers stop at random.
+
+Whoever has come to a place gives it the share p of the attention that is left, so that the
+place of rank r has p (1 - p)^(r - 1): far more for the first places than 1 / log2(1 + rank).
+
+How far the groups in each prefix of ranked lists are from those in the whole list.
+
+Divergence of the groups in the prefixes of a list from those in the whole.
+
+How well the scores of lists tell one group from the others.
+
+How well groups can be told from scores: what a score gives away without being asked.
+"""
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fairtopk.checks import checked_share, checked_whole
+from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.ranking import Work, rank_row, room_for, top_of
+from fairtopk.kernels.sums import Doubles, Floats, Whole, discounts
+from fairtopk.metrics.gaps import largest_gap, rank_exposure
+from fairtopk.metrics.tops import Tops, Worth, measured_by_group, measured_groups
+from fairtopk.tensors import Values, by_blocks, checked_groups, checked_scores
+
+
+def awrf(
+    scores: Values, groups: Values, *, k: int, p: float = 0.5, mask: Values | None = None
+) -> Tensor:
+    """Return the difference between groups in mean attention in the top `k`, per list.
+
+    A group's mean attention is the sum of p (1 - p)^(rank - 1) over its items in the top `k`,
+    over its size in the whole list. The target is that all groups have the same, so that
+    attention is shared as items are. With three or more groups it is the largest difference
+    between two that the list has. For the whole list, times 100, this is AWRF (Sapiezynski and
+    others, 2019) as the package FairRankTune has it with ``MaxMinDiff``.
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        k: Length of the top of the list; from L on it is the whole list.
+        p: Share of attention that the first place has, above 0 and at most 1.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Returns:
+        ``[Q]``, in [0, p]; NaN where a list lacks two groups.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> awrf(scores, groups, k=3)
+        tensor([0.2500])
+    """
+
+    def gap(tops: Tops) -> Tensor:
+        return largest_gap(rank_exposure(tops))
+
+    return measured_groups(gap, scores, groups, k=k, mask=mask, worth=_attention(p))
+
+
+def group_attentions(
+    scores: Values, groups: Values, *, k: int, p: float = 0.5, mask: Values | None = None
+) -> Tensor:
+    """Return each group's mean attention in the top `k`, ``[Q, G]``; NaN where absent.
+
+    Definition and arguments are those of `awrf`. Items of unknown group, if there are any, have
+    one more column, the last, as in `group_exposures`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> group_attentions(scores, groups, k=3)
+        tensor([[0.1250, 0.3750]])
+    """
+    worth = _attention(p)
+    return measured_by_group(rank_exposure, scores, groups, k=k, mask=mask, worth=worth)
+
+
+def _attention(p: float) -> Worth:
+    share = checked_share("p", p)
+
+    def attention(places: int) -> Doubles:
+        return share * np.power(1 - share, np.arange(places), dtype=np.float64)
+
+    return attention
+
+
+def mean_divergences(
+    scores: Floats, mask: NDArray[np.bool_], group: Whole, n_groups: int, k: int
+) -> Doubles:
+    """Return the discounted mean divergence of the first `k` prefixes of each list, ``[Q]``.
+
+    The prefix of length i weighs 1 / log2(1 + i). Its divergence is that of Kullback and
+    Leibler, in nats, of the groups among its known items from those among the known items of
+    the whole list. Prefixes without a known item count for nothing; NaN without any other, or
+    where a list has fewer than two groups.
+
+    Args:
+        scores: Finite where the mask is True, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
+        n_groups: How many groups there are.
+        k: Length of the longest prefix.
+    """
+    found, n_slots = np.full(len(scores), np.nan), scores.shape[1]
+    work, worth = room_for(n_slots, scores.dtype), discounts(min(k, n_slots))
+    _fill(scores, mask, group, np.zeros((2, n_groups), np.int64), worth, work, found)
+    return found
+
+
+@compiled
+def _fill(
+    scores: Floats,
+    mask: NDArray[np.bool_],
+    group: Whole,
+    counts: NDArray[np.int64],
+    worth: Doubles,
+    work: Work,
+    found: Doubles,
+) -> None:
+    n_queries, n_slots = scores.shape
+    size, inside = counts
+    log = np.zeros(n_slots + 2)  # of 0 it is 0: a group that is not there adds nothing
+    for number in range(2, len(log)):
+        log[number] = math.log(number)
+    for row in range(n_queries):
+        size[:], inside[:], n_known = 0, 0, 0
+        for slot in range(n_slots):
+            work.row[slot] = scores[row, slot] if mask[row, slot] else -np.inf
+            if group[row, slot] >= 0:
+                size[group[row, slot]] += 1
+                n_known += 1
+        if size.max() == n_known:
+            continue
+        total, weight, surprise, m = 0.0, 0.0, 0.0, 0
+        for place in range(rank_row(work, n_slots, len(worth))):
+            one = group[row, work.column[0, place]]
+            if one >= 0:
+                # With m_g of m items, the divergence is
+                # sum_g m_g (log m_g - log share_g) / m - log m: only one term changes.
+                before = inside[one]
+                surprise += (before + 1) * log[before + 1] - before * log[before]
+                surprise -= log[size[one]] - log[n_known]
+                inside[one] += 1
+                m += 1
+            if m > 0:
+                total += worth[place] * max(surprise / m - log[m], 0.0)
+                weight += worth[place]
+        if weight > 0:
+            found[row] = total / weight
+
+
+def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) -> Tensor:
+    """Return the normalised discounted divergence of the first `k` prefixes of each list.
+
+    With D_i the shares of the groups among the first i items and D those in the whole list,
+    which are the target,
+
+        NDKL = (1 / Z) sum over i up to k of KL(D_i, D) / log2(1 + i),
+
+    where KL is the sum of D_i log(D_i / D) over groups, in nats, and Z the sum of
+    1 / log2(1 + i). It is 0 where every prefix has the groups of the whole list (Geyik, Ambler
+    and Kenthapadi, 2019). The package FairRankTune adds 1e-7 to every share, which changes it
+    by some 1e-6.
+
+    An item of unknown group takes its rank and counts in no share; prefixes without a known
+    item are left out, of Z too.
+
+    Args:
+        scores: Model scores, ``[Q, L]``; of equal scores the earlier slot ranks first.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        k: Length of the longest prefix; from L on it is the whole list.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Returns:
+        ``[Q]``, from 0 to the logarithm of one over the smallest group's share; NaN where a
+        list lacks two groups or its top `k` a known item.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> ndkl(scores, groups, k=3)
+        tensor([0.3103])
+    """
+    lists, valid = checked_scores(scores, mask)
+    labels, depth = checked_groups(groups, lists, valid), checked_whole("k", k, least=1)
+
+    def block(*tensors: Tensor) -> Tensor:
+        scores, mask, group = (tensor.contiguous().cpu().numpy() for tensor in tensors)
+        found = mean_divergences(scores, mask, group, labels.n_groups, depth)
+        return torch.from_numpy(found).to(tensors[0])
+
+    return by_blocks(block, lists, valid, labels.group)
+
+
+def group_aucs(scores: Floats, mask: NDArray[np.bool_], group: Whole) -> Doubles:
+    """Return the share of pairs in which the item of group 0 has the higher score, ``[Q]``.
+
+    A pair is an item of group 0 and one of another known group; equal scores count half. NaN
+    where a list has no such pair.
+
+    Args:
+        scores: Finite where the mask is True, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
+    """
+    found, n_slots = np.full(len(scores), np.nan), scores.shape[1]
+    if not scores.size:
+        return found
+    known = np.where(mask & (group >= 0), scores, scores.dtype.type(-np.inf))
+    top = top_of(known, n_slots, log_sums=False)
+    there = top.column >= 0
+    named = there & (np.take_along_axis(group, np.maximum(top.column, 0), -1) == 0)
+    others = there & ~named
+    # Of each place, the first and the last one with an equal score.
+    place, begins = np.arange(n_slots), np.ones(named.shape, np.bool_)
+    begins[:, 1:] = top.scores[:, 1:] != top.scores[:, :-1]
+    ends = np.append(begins[:, 1:], np.ones((len(scores), 1), np.bool_), axis=-1)
+    first = np.maximum.accumulate(np.where(begins, place, 0), axis=-1)
+    last = np.minimum.accumulate(np.where(ends, place, n_slots)[:, ::-1], axis=-1)[:, ::-1]
+    through = named.cumsum(-1)
+    ahead = np.take_along_axis(through - named, first, -1)
+    halves = ((ahead + np.take_along_axis(through, last, -1)) * others).sum(-1)  # of pairs won
+    pairs = named.sum(-1) * others.sum(-1)
+    np.divide(halves, 2.0 * pairs, out=found, where=pairs > 0)
+    return found
+
+
+def group_auc(scores: Values, groups: Values, *, mask: Values | None = None) -> Tensor:
+    """Return how well each list's scores tell the named group from the rest, ``[Q]``.
+
+    It is the area under the ROC curve of the scores as a guess of the group: the share of pairs
+    of an item of group 0 and one of another known group in which the first has the higher
+    score, equal scores counting half. At 0.5 scores tell nothing; at 1 the named group is on
+    top, at 0 at the bottom, and both give it away alike. Only the order of scores counts.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        groups: Group numbers, -1 unknown, ``[Q, L]``; booleans mark the named group.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Returns:
+        ``[Q]``, in [0, 1]; NaN where group 0 or the rest is absent.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[3.0, 2.0, 1.0]]), torch.tensor([[0, 1, 1]])
+        >>> group_auc(scores, groups), group_auc(torch.zeros(1, 3), groups)
+        (tensor([1.]), tensor([0.5000]))
+    """
+    lists, valid = checked_scores(scores, mask)
+    labels = checked_groups(groups, lists, valid)
+
+    def block(*tensors: Tensor) -> Tensor:
+        found = group_aucs(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
+        return torch.from_numpy(found).to(tensors[0])
+
+    return by_blocks(block, lists, valid, labels.group)

@@ -1,0 +1,1 @@
+"""Scorers of users and items, and of documents; their optimizers."""

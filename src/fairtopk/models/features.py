@@ -1,0 +1,188 @@
+"""Scorers of documents by their features: linear, a network, and one that sees the whole list.
+
+Each maps features ``[Q, L, F]`` and a mask ``[Q, L]`` to scores ``[Q, L]``, and brings the
+scale of its features with it. None of them is ever given a group.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.errors import InputError
+from fairtopk.kernels.threads import seeded
+from fairtopk.lists.batch import Batch
+
+FeatureModel = Literal["linear", "mlp", "attention"]
+FEATURE_MODELS: tuple[FeatureModel, ...] = ("linear", "mlp", "attention")
+HEADS = 4  # of the attention, or as many of them as its width can be divided by
+LAYERS = 2  # of the attention
+
+
+class Standardise(nn.Module):
+    """Features less their mean, over their standard deviation, both of the training rows."""
+
+    mean: Tensor
+    spread: Tensor
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(n_features))
+        self.register_buffer("spread", torch.ones(n_features))
+
+    def fit(self, values: Tensor) -> None:
+        """Take mean and deviation from rows of features, ``[n, F]``; constants keep theirs."""
+        wide = values.double()
+        spread = wide.std(0, correction=0)
+        self.mean.copy_(wide.mean(0))
+        self.spread.copy_(torch.where(spread > 0, spread, 1.0))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return features on a common scale."""
+        return (values - self.mean) / self.spread
+
+
+class Linear(nn.Module):
+    """Scores w · x; a constant would move no ranking."""
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__()
+        self.scale = Standardise(n_features)
+        self.output = nn.Linear(n_features, 1, bias=False)
+
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, F]``: the features."""
+        inputs: Tensor = self.scale(values)
+        return inputs
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the score of each document by itself."""
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
+        return scores
+
+
+class Mlp(nn.Module):
+    """Hidden layers, each with layer norm, ReLU and dropout.
+
+    Args:
+        n_features: Number of features.
+        hidden: Width of each hidden layer, at least one.
+        dropout: Share of the units left out in training.
+    """
+
+    def __init__(self, n_features: int, hidden: tuple[int, ...], dropout: float) -> None:
+        super().__init__()
+        self.scale = Standardise(n_features)
+        parts: list[nn.Module] = []
+        before = n_features
+        for width in hidden:
+            parts += [nn.Linear(before, width), nn.LayerNorm(width), nn.ReLU()]
+            parts += [nn.Dropout(dropout)]
+            before = width
+        self.layers = nn.Sequential(*parts)
+        self.output = nn.Linear(before, 1, bias=False)
+
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, width]``: the last hidden layer."""
+        inputs: Tensor = self.layers(self.scale(values))
+        return inputs
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the score of each document by itself."""
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
+        return scores
+
+
+class Attention(nn.Module):
+    """Two layers of self-attention over the list: each document sees the others.
+
+    Args:
+        n_features: Number of features.
+        width: Of a document's vector.
+        dropout: Share of the units left out in training.
+    """
+
+    def __init__(self, n_features: int, width: int, dropout: float) -> None:
+        super().__init__()
+        self.scale = Standardise(n_features)
+        self.enter = nn.Linear(n_features, width)
+        heads = max(count for count in range(1, HEADS + 1) if width % count == 0)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 2 * width, dropout, batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        self.output = nn.Linear(width, 1, bias=False)
+
+    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return what the output weighs, ``[Q, L, width]``: what attention made of each."""
+        inputs: Tensor = self.layers(self.enter(self.scale(values)), src_key_padding_mask=~mask)
+        return inputs
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the score of each document among those of its list."""
+        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
+        return scores
+
+
+FeatureScorer = Linear | Mlp | Attention
+
+
+class OfTable(nn.Module):
+    """A scorer of features as a scorer of batches, whose items are rows of a table.
+
+    Args:
+        scorer: Scores features.
+        values: The table, ``[n, F]``; not part of the weights.
+    """
+
+    scorer: FeatureScorer
+    values: Tensor
+
+    def __init__(self, scorer: FeatureScorer, values: Tensor) -> None:
+        super().__init__()
+        self.scorer = scorer
+        self.register_buffer("values", values, persistent=False)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the scores of a batch, ``[Q, L]``."""
+        scores: Tensor = self.scorer(self.values[batch.item.long()], batch.mask)
+        return scores
+
+    def inputs(self, batch: Batch) -> Tensor:
+        """Return what the output weighs of a batch, ``[Q, L, width]``."""
+        return self.scorer.inputs(self.values[batch.item.long()], batch.mask)
+
+    def restart_last_layer(self, generator: torch.Generator) -> None:
+        """Draw the output weights anew."""
+        output = self.scorer.output
+        bound = output.in_features**-0.5
+        nn.init.uniform_(output.weight, -bound, bound, generator=generator)
+
+
+def feature_scorer(
+    name: FeatureModel,
+    n_features: int,
+    *,
+    hidden: tuple[int, ...] = (64,),
+    dropout: float = 0.1,
+    seed: int = 0,
+) -> FeatureScorer:
+    """Return a scorer of features at its random start.
+
+    Args:
+        name: Which one.
+        n_features: Number of features.
+        hidden: Widths of the network's layers; the attention takes the first as its width.
+        dropout: Share of units left out in training.
+        seed: Of its start.
+    """
+    if name not in FEATURE_MODELS:
+        raise InputError(
+            f"a model of features is one of {', '.join(FEATURE_MODELS)}, got {name!r}"
+        )
+    with seeded(seed):
+        if name == "linear":
+            return Linear(n_features)
+        if name == "mlp":
+            return Mlp(n_features, hidden, dropout)
+        return Attention(n_features, hidden[0], dropout)

@@ -1,0 +1,84 @@
+"""Matrix factorisation: h = p_u · q_i + b_i."""
+
+import torch
+from torch import Tensor, nn
+
+from fairtopk.kernels.threads import seeded
+from fairtopk.lists.batch import Batch
+from fairtopk.models._compiled import is_compiled, item_bias, pair_scores, product_weights
+from fairtopk.models._torch import lists_of, products
+
+
+class MatrixFactorization(nn.Module):
+    """A vector per user and per item, and a bias per item.
+
+    Args:
+        n_users: Number of users.
+        n_items: Number of items.
+        width: Length of the vectors.
+        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
+            the first where it is possible. It may be changed at any time.
+        sparse: Whether gradients of the vectors may be sparse tensors, as in `nn.Embedding`.
+        generator: Of the random start, N(0, 0.01).
+    """
+
+    def __init__(
+        self,
+        n_users: int,
+        n_items: int,
+        *,
+        width: int = 64,
+        backend: str = "auto",
+        sparse: bool = False,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.backend = backend
+        with seeded(0):  # torch first fills them by its own generator
+            self.user = nn.Embedding(n_users, width, sparse=sparse)
+            self.item = nn.Embedding(n_items, width, sparse=sparse)
+            self.bias = nn.Embedding(n_items, 1)
+        for table in (self.user, self.item):
+            nn.init.normal_(table.weight, std=0.01, generator=generator)
+        nn.init.zeros_(self.bias.weight)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether scores come from compiled loops."""
+        return is_compiled(self.backend, self.user.weight)
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the scores of a batch, ``[Q, L]``."""
+        if self.compiled:
+            weights = product_weights(self.user.weight, self.item.weight)
+            scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
+            return scores + item_bias(self.bias.weight, batch.item)
+        lists, (items,) = lists_of(batch.item, [self.item.weight], sparse=self.item.sparse)
+        bias: Tensor = self.bias(batch.item)[..., 0]
+        return products(lists, self.user(batch.query), items) + bias
+
+    @torch.no_grad()
+    def score_all(self, users: Tensor) -> Tensor:
+        """Return the scores of all items for some users, ``[Q, n_items]``, without gradient."""
+        return torch.addmm(self.bias.weight[:, 0], self.user(users), self.item.weight.T)
+
+    def moments(self, users: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance of the scores of all items for some users, ``[Q]`` each.
+
+        With q̄ and S the mean and covariance of the items' vectors, they are p · q̄ and pᵀ S p:
+        no score is formed. They carry the gradient to all vectors.
+        """
+        items = torch.cat([self.item.weight, self.bias.weight], 1)
+        centre = items.mean(0)
+        apart = items - centre
+        covariance = apart.T @ apart / len(items)
+        vectors = self.user(users)
+        vectors = torch.cat([vectors, torch.ones_like(vectors[:, :1])], 1)  # 1 for the bias
+        return vectors @ centre, (vectors @ covariance * vectors).sum(-1)
+
+    def rows_read(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        """Return the rows of the vectors that `forward` reads, for a lazy optimizer."""
+        return [(self.user.weight, batch.query), (self.item.weight, batch.item.reshape(-1))]
+
+    def restart_last_layer(self, generator: torch.Generator) -> None:
+        """Leave everything as it is: the product has no weights of its own."""

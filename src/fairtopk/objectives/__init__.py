@@ -1,0 +1,1 @@
+"""What is minimised: the paper's terms, their estimates, the methods."""

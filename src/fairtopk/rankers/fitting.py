@@ -1,0 +1,237 @@
+"""Training a scorer of features on all lists: models, phases and loop are those of a run.
+
+From the parameters of a ranker to what its training takes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from torch import nn
+
+from fairtopk.checks import (
+    checked_number,
+    checked_text,
+    checked_whole,
+    first_fault,
+    one_or_several_ks,
+)
+from fairtopk.data.features import Features
+from fairtopk.errors import InputError, KindError
+from fairtopk.kernels.csr import TRAIN
+from fairtopk.lists.queries import DocumentLists
+from fairtopk.models.features import FEATURE_MODELS, FeatureModel, FeatureScorer, OfTable
+from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.runs.build import build_model
+from fairtopk.runs.config import Config, MethodConfig
+from fairtopk.runs.config_file import check_config
+from fairtopk.runs.run import build_trainer, threads_for
+from fairtopk.terminal import shown
+
+BATCH_SIZE, DROPOUT = 32, 0.1
+STEPS = 1_500  # that a ranker is trained for unless told otherwise
+LEAST_EPOCHS = 30
+WARMUP = 0.2  # share of the epochs that are warm-up
+LAST_PART = 0.75  # of the epochs, after which the rate is a quarter
+
+
+class FeatureSettings(NamedTuple):
+    """How a scorer of features is made and trained; None is for what fits the data."""
+
+    method: MethodConfig
+    model: FeatureModel
+    hidden: tuple[int, ...] = (64,)
+    dropout: float = DROPOUT
+    epochs: int | None = None
+    rate: float | None = None
+    batch_size: int = BATCH_SIZE
+    seed: int = 0
+
+
+def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer | RobustRanker:
+    """Return a scorer of features, trained on all lists.
+
+    It is warmed up with the list-wise cross-entropy of ListNet, like scorers of users and
+    items, and keeps its last weights: which epoch to stop at is not chosen on any list.
+    """
+    if is_fair(settings.method.name) and len(features.group_names) < 2:
+        raise InputError(
+            f"{settings.method.name} needs documents in at least two groups; give groups"
+        )
+    lists = DocumentLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
+    config = feature_config(settings, n_queries=features.n_queries)
+    scorer = build_model(config, lists)
+    trainer = build_trainer(config, lists, scorer)
+    with threads_for(lists):
+        for _ in trainer.run():
+            pass
+    return without_table(scorer).eval()
+
+
+def feature_config(settings: FeatureSettings, *, n_queries: int) -> Config:
+    """Return what a run with these settings on so many lists is made of."""
+    epochs = settings.epochs
+    if epochs is None:
+        n_steps = math.ceil(n_queries / settings.batch_size)
+        epochs = max(math.ceil(STEPS / n_steps), LEAST_EPOCHS)
+    warmup = round(WARMUP * epochs)
+    others: dict[str, Any] = {}
+    if settings.rate is not None:
+        others = {"rate": settings.rate, "warmup_rate": settings.rate}
+    last = math.ceil(LAST_PART * (epochs - warmup))
+    training = {
+        "warmup_epochs": warmup,
+        "epochs": epochs - warmup,
+        "rate_epochs": [last] if last else [],
+        "batch_size": settings.batch_size,
+    }
+    values = {
+        "seed": settings.seed,
+        "data": {"source": "letor"},  # whatever the documents came in
+        "model": {
+            "name": settings.model,
+            "hidden": settings.hidden,
+            "dropout": settings.dropout,
+        },
+        "method": settings.method.model_dump(),
+        "training": training | others,
+    }
+    return check_config(values, "FairRanker")
+
+
+def on_table(scorer: FeatureScorer | RobustRanker, values: torch.Tensor) -> nn.Module:
+    """Return a scorer of batches whose items are rows of a table of features, ``[n, F]``."""
+    if isinstance(scorer, RobustRanker):
+        assert isinstance(scorer.base, OfTable)
+        return scorer.over(OfTable(scorer.base.scorer, values))
+    return OfTable(scorer, values)
+
+
+def without_table(scorer: nn.Module) -> FeatureScorer | RobustRanker:
+    """Return a scorer of batches without the documents that it was trained on."""
+    if isinstance(scorer, RobustRanker):
+        assert isinstance(scorer.base, OfTable)
+        return scorer.over(OfTable(scorer.base.scorer, scorer.base.values[:0]))
+    assert isinstance(scorer, OfTable)
+    return scorer.scorer
+
+
+ID_MODELS = ("neumf", "mf")
+NAMES = (*METHODS, *ADVERSARIAL, ROBUST, DISTILL)
+MOST_WIDTH = 2**16  # of a hidden layer
+C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
+TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
+
+
+def id_config(params: Mapping[str, Any]) -> Config:
+    """Return the config of a ranker of users and items."""
+    params = _checked(params)
+    model = params["model"] or ID_MODELS[0]
+    if model not in ID_MODELS:
+        raise InputError(
+            f"users and items are ranked by {' or '.join(ID_MODELS)}, got "
+            f"model={shown(model)}; the others need features, fit(X, y, qid=...)"
+        )
+    options = _options(params)
+    tables = {name: dict(options.pop(name, {})) for name in TABLES}
+    tables["model"] |= _given(name=model, hidden=params["hidden"], dropout=params["dropout"])
+    tables["training"] |= _given(
+        epochs=params["epochs"], rate=params["rate"], batch_size=params["batch_size"]
+    )
+    values = {"seed": params["seed"], "method": _method(params, options)} | tables
+    return check_config(values, "FairRanker")
+
+
+def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
+    """Return how a ranker of features is trained."""
+    params = _checked(params)
+    model = params["model"] or FEATURE_MODELS[0]
+    if model not in FEATURE_MODELS:
+        raise InputError(
+            f"features are ranked by {', '.join(FEATURE_MODELS)}, got model={shown(model)}; "
+            f"{' and '.join(ID_MODELS)} need users and items, fit(ft.split(data))"
+        )
+    options = _options(params)
+    if table := next((name for name in TABLES if name in options), None):
+        raise InputError(
+            f"options of a ranker of features are those of method, got {table!r}; epochs, "
+            f"rate, batch_size, hidden and dropout are parameters"
+        )
+    values = _method(params, options)
+    if values["name"] not in NAMES:
+        raise InputError(
+            f"features are ranked by the methods {', '.join(NAMES)}, got "
+            f"method={shown(values['name'])}"
+        )
+    try:
+        method = MethodConfig.model_validate(values)
+    except ValidationError as error:
+        raise InputError(f"FairRanker: {first_fault(error, values)}") from error
+    dropout, rate = params["dropout"], params["rate"]
+    if dropout is None:
+        dropout = DROPOUT
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout must be from 0 to below 1, got {dropout:g}")
+    if rate is not None and rate <= 0:
+        raise InputError(f"rate must be above 0, got {rate:g}")
+    return FeatureSettings(
+        method=method,
+        model=cast(FeatureModel, model),
+        hidden=params["hidden"],
+        dropout=dropout,
+        epochs=params["epochs"],
+        rate=rate,
+        batch_size=params["batch_size"] or BATCH_SIZE,
+        seed=params["seed"],
+    )
+
+
+def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters as Python's own numbers and tuples, refusing wrong kinds."""
+    values = dict(params)
+    checked_text("method", params["method"])
+    if params["model"] is not None:
+        checked_text("model", params["model"])
+    ks = one_or_several_ks(params["k"])
+    values["k"] = ks if len(ks) > 1 else ks[0]
+    for name in ("c", "c_relative", "rate", "dropout"):
+        if params[name] is not None:
+            values[name] = checked_number(name, params[name])
+    for name in ("epochs", "batch_size"):
+        if params[name] is not None:
+            values[name] = checked_whole(name, params[name], least=1)
+    hidden = params["hidden"]
+    if isinstance(hidden, str | bytes) or not isinstance(hidden, Sequence) or not hidden:
+        raise KindError(f"hidden must be a list of widths, like (64,), got {shown(hidden)}")
+    values["hidden"] = tuple(
+        checked_whole("each of hidden", width, least=1, most=MOST_WIDTH) for width in hidden
+    )
+    values["seed"] = checked_whole("seed", params["seed"], least=0)
+    return values
+
+
+def _options(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, refusing what is a parameter of its own and would be passed over."""
+    options = {} if params["options"] is None else params["options"]
+    if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+        raise KindError(f"options must be names with values, {{...}}, got {shown(options)}")
+    if given := next((name for name in ("name", "k") if name in options), None):
+        own = "method" if given == "name" else given
+        raise InputError(f"options has {given!r}; give it as the parameter {own}")
+    return dict(options)
+
+
+def _method(params: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    weights = _given(c=params["c"], c_relative=params["c_relative"])
+    name = params["method"]
+    if not weights and name in METHODS and is_fair(name):
+        weights = {"c_relative": C_RELATIVE}
+    return options | {"name": name, "k": params["k"]} | weights
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

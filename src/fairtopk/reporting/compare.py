@@ -1,0 +1,215 @@
+"""`compare`: two runs on the same lists, query by query."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from fairtopk.checkpoints import Saved
+from fairtopk.checks import checked_path
+from fairtopk.errors import InputError, KindError
+from fairtopk.reporting.tables import latex_table
+from fairtopk.runs.config_file import load_config
+from fairtopk.runs.result import (
+    CONFIG,
+    METRICS,
+    USER,
+    DamagedError,
+    Owner,
+    per_query_path,
+    read_queries,
+    read_result,
+    resume_command,
+)
+from fairtopk.statistics import Difference, holm, paired_differences
+from fairtopk.storage import replacing, write_text
+from fairtopk.terminal import add_row, shown, table
+
+GIVE = (
+    "give the folder of a finished run, or a metrics file such as its metrics.json or what "
+    "fairtopk evaluate wrote"
+)
+
+# What two results must agree on, in words, and what to do if they do not.
+ALIKE = {
+    "checksum": ("the checksum of the data, groups and all,", "train both on one data set"),
+    "split": ("the split", "train both on one split"),
+    "part": ("the part", "measure both on one with fairtopk evaluate --part"),
+    "protocol": ("the protocol", "measure both by one with fairtopk evaluate --protocol"),
+    "unrated": ("the number of unrated items in a list", "give both one evaluation.unrated"),
+    "seed": (
+        "the seed that drew the lists",
+        "compare runs of one seed, or measure both with fairtopk evaluate --protocol full",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changes from a run a to a run b, by metric; printing it shows a table.
+
+    Attributes:
+        a: The folder of the first.
+        b: The folder of the second.
+        lists: Which lists both ranked, in words.
+        metrics: Means, difference, interval and p-value of each metric.
+        p_holm: The p-values by Holm's correction for all metrics of this comparison.
+    """
+
+    a: str
+    b: str
+    lists: str
+    metrics: dict[str, Difference]
+    p_holm: dict[str, float]
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return a row per metric; `difference` is b less a, from `low` to `high` at 95 %."""
+        rows = [
+            {
+                "metric": name,
+                "a": found.mean_a,
+                "b": found.mean_b,
+                "difference": found.difference,
+                "low": found.ci95[0],
+                "high": found.ci95[1],
+                "p": found.p,
+                "p_holm": self.p_holm[name],
+                "n": found.n,
+                "undefined": found.undefined,
+            }
+            for name, found in self.metrics.items()
+        ]
+        return pl.DataFrame(rows)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write `to_frame` as CSV."""
+        with replacing(Path(path)) as temporary:
+            self.to_frame().write_csv(temporary)
+
+    def to_latex(self, path: str | Path) -> None:
+        """Write a table for LaTeX, which needs the package booktabs."""
+        header = ["metric", self.a, self.b, "difference", "low", "high", "p", "p (Holm)"]
+        rows = [
+            [name, *(f"{value:.4g}" for value in values), f"{p:.2g}", f"{p_holm:.2g}"]
+            for name, *values, p, p_holm, _, _ in self.to_frame().iter_rows()
+        ]
+        write_text(Path(path), latex_table(header, rows))
+
+    def __rich__(self) -> Table:
+        names = f"a = {self.a}, b = {self.b}; {self.lists}"
+        shown = table(names, "", "a", "b", "b - a", "p", "p (Holm)")
+        for name, a, b, change, low, high, p, p_holm, _, _ in self.to_frame().iter_rows():
+            difference = f"{change:.4g} ±{(high - low) / 2:.2g}"
+            figures = (f"{a:.4g}", f"{b:.4g}", difference, f"{p:.2g}", f"{p_holm:.2g}")
+            add_row(shown, name, *figures)
+        shown.columns[0].overflow = "fold"
+        for column in shown.columns[1:]:
+            column.no_wrap = True
+        undefined = max(found.undefined for found in self.metrics.values())
+        shown.caption = (
+            f"±: half of a 95 % interval over lists. p: randomisation over lists. Holm: for "
+            f"{len(self.metrics)} metrics. Undefined, and left out: up to {undefined:,} lists."
+        )
+        shown.caption_justify = "left"
+        return shown
+
+    def __str__(self) -> str:
+        text = io.StringIO()
+        Console(file=text, width=200, force_terminal=False).print(self)
+        return text.getvalue().rstrip("\n")
+
+
+def compare(
+    run_a: str | Path, run_b: str | Path, *, metrics: Sequence[str] | None = None
+) -> Comparison:
+    """Return what changes from a run to another, tested query by query.
+
+    Both must have ranked the same lists: one data set, groups, split, part and protocol, and
+    where lists are sampled, one seed. Each p-value is of a paired randomisation test over
+    queries: it tells whether these two models differ, not whether two methods would with other
+    seeds.
+
+    Args:
+        run_a: The folder of a finished run, or a metrics file that `fairtopk evaluate` wrote.
+        run_b: The same of the other.
+        metrics: Names such as ``ndcg@50``. Left out, all that both have; Holm's correction is
+            for as many, so the fewer there are, the smaller a difference can be told.
+    """
+    a, b = checked_path("run_a", run_a), checked_path("run_b", run_b)
+    of_a, of_b = _per_query(a), _per_query(b)
+    _check_alike(a, b, of_a, of_b)
+    both = [name for name in of_a.about["metrics"] if name in of_b.about["metrics"]]
+    if not both:
+        raise InputError(f"{a} and {b} have no metric in common; measure both at one K")
+    names = both if metrics is None else _checked_names(metrics, both)
+    changes = paired_differences(
+        {name: of_a.tensors[name] for name in names},
+        {name: of_b.tensors[name] for name in names},
+    )
+    corrected = holm([change.p for change in changes.values()]).tolist()
+    about = of_a.about
+    return Comparison(
+        a=_name(a),
+        b=_name(b),
+        lists=f"{about['part']}, {about['protocol']} lists of {about['data']}",
+        metrics=changes,
+        p_holm=dict(zip(changes, corrected, strict=True)),
+    )
+
+
+def _per_query(path: Path) -> Saved:
+    metrics = path / METRICS if path.is_dir() else path
+    if not metrics.exists():
+        if (path / CONFIG).exists():
+            raise InputError(
+                f"{path} is not finished, so it holds no result; go on with: "
+                f"{resume_command(path)}"
+            )
+        raise InputError(
+            f"{path} {'holds no result' if path.is_dir() else 'does not exist'}; {GIVE}"
+        )
+    try:
+        owner = Owner(load_config(path / CONFIG)) if (path / CONFIG).exists() else None
+        result = read_result(metrics, owner)
+    except DamagedError as error:
+        raise InputError(f"{metrics} is not a metrics file, or damaged; {GIVE}") from error
+    kept = per_query_path(metrics)
+    if not kept.exists():
+        raise InputError(
+            f"{metrics} has no {kept.name} beside it, with the values of each query; measure "
+            f"the run again with fairtopk evaluate, and give the metrics file that it writes"
+        )
+    return read_queries(kept, result)
+
+
+def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
+    for key, (words, advice) in ALIKE.items():
+        first, second = of_a.about.get(key), of_b.about.get(key)
+        if first != second:
+            raise InputError(
+                f"{a} and {b} cannot be compared: {words} is {first} in the one, {second} in "
+                f"the other; {advice}"
+            )
+    if not torch.equal(of_a.tensors[USER], of_b.tensors[USER]):
+        raise InputError(f"{a} and {b} cannot be compared: they are of other users or queries")
+
+
+def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:
+    if not isinstance(metrics, Sequence):
+        raise KindError(f"metrics must be a list of names, got {shown(metrics)}")
+    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        got = shown(unknown[0]) if unknown else "none"
+        raise InputError(f"metrics must be of {', '.join(known)}, got {got}")
+    return names
+
+
+def _name(path: Path) -> str:
+    """Return what a run is called, without where it is."""
+    return (path if path.is_dir() else path.parent).resolve().name

@@ -1,0 +1,209 @@
+"""Which data of the paper's experiments is at hand: the largest of each kind in a folder.
+
+The paper's experiments as cells of a sweep: every method, weight and seed on each data set.
+
+C is the paper's, for training lists of 10 + 300. At C = 0 KSO-RED, SO-RED and NG-DE are K-SONG,
+and DELTR is ListNet: these are trained once.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fairtopk.errors import InputError
+from fairtopk.objectives.methods import METHODS
+from fairtopk.runs.grid import Afterwards, Cell, cells_of
+
+MOVIELENS = {  # by size; the paper's is the first
+    "movielens-20m": ("ml-20m", "20M"),
+    "movielens-1m": ("ml-1m", "1M"),
+    "movielens-100k": ("ml-100k", "100K"),
+}
+NETFLIX = ("nf_prize_dataset*", "netflix-prize*", "download/training_set*", "training_set*")
+NETFLIX_PART = ("netflix-subset.ratings.parquet", "netflix.items.parquet")
+GROUPINGS: dict[str, dict[str, Any]] = {
+    "horror": {"column": "genres", "contains": "Horror"},
+    "documentary": {"column": "genres", "contains": "Documentary"},
+    "before 1990": {"column": "year", "below": 1990},
+}
+BEFORE_1990 = "before 1990"
+
+
+class Found(NamedTuple):
+    """A data set with a grouping.
+
+    Attributes:
+        title: What figures call it.
+        data: The ``data`` table of its config.
+        paper: What the paper calls it; None where the paper has none like it.
+        small: Whether it is trained as small data is.
+    """
+
+    title: str
+    data: dict[str, Any]
+    paper: str | None = None
+    small: bool = False
+
+
+def embedded(seed: int = 0) -> Found:
+    """Return the embedded data, whose bias is known."""
+    options = {"bias": 2.0, "seed": seed}
+    return Found("embedded", {"source": "synthetic", "options": options}, small=True)
+
+
+def find_data(folder: Path | None, *, quick: bool) -> list[Found]:
+    """Return every data set of the paper that a folder has, and the embedded one.
+
+    Args:
+        folder: Where published archives or their folders are; None: nowhere.
+        quick: Take MovieLens 100K only.
+    """
+    if folder is None:
+        return [embedded()]
+    if not folder.is_dir():
+        raise InputError(f"--data {folder} is not a folder; give the one that holds the data")
+    found = [*_movielens(folder, quick=quick), *([] if quick else _netflix(folder))]
+    return [embedded(), *found]
+
+
+def _movielens(folder: Path, *, quick: bool) -> Iterator[Found]:
+    for source, (start, size) in MOVIELENS.items():
+        if quick and source != "movielens-100k":
+            continue
+        path = _first(folder, f"{start}*.zip") or _first(folder, f"{start}*/")
+        if path is not None:
+            for title, rule in GROUPINGS.items():
+                data = {"source": source, "path": str(path), "groups": rule}
+                paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
+                yield Found(
+                    f"MovieLens {size}, {title}",
+                    data,
+                    paper=paper.get(title) if size == "20M" else None,
+                    small=size == "100K",
+                )
+            return
+
+
+def _netflix(folder: Path) -> Iterator[Found]:
+    rule = GROUPINGS[BEFORE_1990]
+    for pattern in NETFLIX:
+        path = _first(folder, pattern)
+        if path is not None:
+            data = {"source": "netflix", "path": str(path), "groups": rule}
+            yield Found(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")
+            return
+    ratings, items = (folder / name for name in NETFLIX_PART)
+    if ratings.is_file() and items.is_file():
+        columns = {"user": "user_id", "item": "item_id", "rating": "rating"}
+        # Without dates, and of users with few ratings: those with 20 are tested, at random.
+        part: dict[str, Any] = {
+            "source": "parquet",
+            "path": str(ratings),
+            "groups": rule,
+            "options": {**columns, "items": str(items)},
+            "split": "random",
+            "min_ratings": 20,
+        }
+        yield Found(f"Netflix (a part), {BEFORE_1990}", part)
+
+
+def _first(folder: Path, pattern: str) -> Path | None:
+    return min(folder.glob(pattern), default=None)
+
+
+KS = (50, 100, 200)
+TRAINED_K = 50
+ABLATED = ("horror", "embedded")  # in the title of the data that gamma is varied on
+GAMMAS = (0.2, 0.6, 1.0)
+SMALL = {  # some hundred steps of 256 users are not enough
+    "batch_size": 64,
+    "warmup_rate": 2e-3,
+    "rate": 2e-3,
+    "warmup_epochs": 10,
+    "epochs": 40,
+    "rate_epochs": [30],
+}
+
+
+class Extent(NamedTuple):
+    """How much is done.
+
+    Attributes:
+        c: Weights of exposure penalties, beside 0.
+        adversary: Weights of the adversary of DPR.
+        share: Shares of the gap that robust takes away.
+        ablation: Weights at which gamma is varied.
+        bonus: Constants added to the named group's scores; it may be the one that is ahead.
+        seeds: Of every run.
+    """
+
+    c: tuple[float, ...]
+    adversary: tuple[float, ...]
+    share: tuple[float, ...]
+    ablation: tuple[float, ...]
+    bonus: tuple[float, ...]
+    seeds: tuple[int, ...]
+
+
+FULL = Extent(
+    c=(1e3, 1e4, 5e4, 1e5, 1e6, 1e9),
+    adversary=(0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0),
+    share=(0.0, 0.5, 1.0),
+    ablation=(1e4, 1e5, 1e6),
+    bonus=(-0.8, -0.4, -0.2, -0.1, -0.05, 0.05, 0.1, 0.2, 0.4, 0.8),
+    seeds=(0, 1, 2, 3, 4),
+)
+QUICK = Extent(
+    c=(1e4, 1e5),
+    adversary=(0.3,),  # with robust the slowest: their curves have no start
+    share=(1.0,),
+    ablation=(1e5,),
+    bonus=(-0.4, 0.4),
+    seeds=(0,),
+)
+
+
+def paper_cells(found: Sequence[Found], extent: Extent) -> list[Cell]:
+    """Return the cells of all data sets, seed by seed."""
+    cells = [cell for one in found for cell in _cells(one, extent)]
+    return sorted(cells, key=lambda cell: cell.config.seed)
+
+
+def _cells(found: Found, extent: Extent) -> list[Cell]:
+    base = {
+        "data": found.data,
+        "training": SMALL if found.small else {},
+        "evaluation": {"k": list(KS), "select_k": TRAINED_K},
+    }
+    afterwards = Afterwards(
+        protocols=("sampled", "full"),
+        rerank=tuple(_rerankers(extent)),
+        rerank_of=("k-song",),
+    )
+    methods = [{"k": TRAINED_K, **method} for method in _methods(found, extent)]
+    grid = {"seed": list(extent.seeds), "method": methods}
+    return cells_of(base, grid, afterwards, where=found.title)
+
+
+def _methods(found: Found, extent: Extent) -> Iterator[dict[str, Any]]:
+    c = list(extent.c)
+    for name in ("k-song", "song", "listnet"):
+        yield {"name": name}
+    # The slowest before others, so that none is left to one core at the end.
+    yield {"name": "robust", "c": list(extent.share)}
+    for name in ("dpr-rsp", "dpr-reo"):
+        yield {"name": name, "c": list(extent.adversary)}
+    for name in ("kso-red", "so-red", "ng-de", "deltr"):
+        yield {"name": name, "c": c}
+    yield {"name": "kso-red", "preset": "paper", "c": c}
+    if any(word in found.title for word in ABLATED):
+        for name in ("so-red", "kso-red"):
+            others = [gamma for gamma in GAMMAS if gamma != METHODS[name].gamma_u]
+            yield {"name": name, "c": list(extent.ablation), "gamma_u": others}
+
+
+def _rerankers(extent: Extent) -> Iterator[dict[str, Any]]:
+    for name in ("fa-ir", "det-greedy", "det-cons", "det-relaxed", "det-const-sort"):
+        yield {"method": name}
+    yield {"method": "exposure-lp"}
+    yield {"method": "group-bonus", "bonus": list(extent.bonus)}

@@ -1,0 +1,343 @@
+"""The paper's experiments as named curves: a data set, ranked by a protocol.
+
+At C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, whatever gamma is, and DELTR is ListNet: their
+curves start at that point. KSO-RED as in Algorithm 1 tracks its thresholds in the ranking part
+too, and has no such start.
+
+Means over seeds, and how models of the same seeds differ.
+
+Intervals are by Student's t, which is wide for few seeds, as it should be.
+
+Which weight of a method is chosen: the smallest gap for 1 % of NDCG.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from fairtopk.objectives.methods import METHODS
+from fairtopk.reporting.curves import Point, point_of
+from fairtopk.reporting.results import Result, Run
+
+NAMES = {
+    "kso-red": "KSO-RED",
+    "so-red": "SO-RED",
+    "ng-de": "NG-DE",
+    "deltr": "DELTR",
+    "dpr-rsp": "DPR-RSP",
+    "dpr-reo": "DPR-REO",
+    "robust": "Robust (labels when serving)",
+    "k-song": "K-SONG",
+    "song": "SONG",
+    "listnet": "ListNet",
+}
+ALGORITHM_1 = "KSO-RED, Algorithm 1"  # the preset "paper"
+BASE = NAMES["k-song"]
+PLUS = " + "  # between a method and what re-ranks its lists
+STARTS = {
+    "KSO-RED": BASE,
+    "SO-RED": BASE,
+    "NG-DE": BASE,
+    "DELTR": NAMES["listnet"],
+}
+ORDER = list(dict.fromkeys([NAMES["kso-red"], ALGORITHM_1, *NAMES.values()]))
+
+
+Facts = Mapping[str, Mapping[str, Any]]  # folder of a run to what its metrics file says
+
+
+@dataclass(frozen=True)
+class PaperView:
+    """What was measured of a data set by one protocol.
+
+    Attributes:
+        title: What figures call the data.
+        paper: What the paper calls it; None where it has none like it.
+        protocol: ``sampled`` or ``full``.
+        ks: Every K, rising.
+        k: The one that models were trained for.
+        curves: Trained methods by name, from their start on, by weight.
+        gammas: Name of a method to gamma to its points, at the weights that all gammas have.
+        reranked: Re-rankers of K-SONG's lists by name, by weight.
+    """
+
+    title: str
+    paper: str | None
+    protocol: str
+    ks: list[int]
+    k: int
+    curves: dict[str, list[Point]]
+    gammas: dict[str, dict[float, list[Point]]]
+    reranked: dict[str, list[Point]]
+
+    @property
+    def base(self) -> Point | None:
+        """K-SONG, which others are compared with."""
+        return self.curves[BASE][0] if BASE in self.curves else None
+
+    @property
+    def points(self) -> list[Point]:
+        """Every point of a figure, starts as often as they are drawn."""
+        series = [*self.curves.values(), *self.reranked.values()]
+        series += [points for of in self.gammas.values() for points in of.values()]
+        return [point for points in series for point in points]
+
+    def at(self, curve: str, weight: float) -> Point | None:
+        """Return the point of a curve at a weight, 0 being its start; None if there is none."""
+        found = (point for point in self.curves.get(curve, []) if weight_of(point) == weight)
+        return next(found, None)
+
+
+def weight_of(point: Point) -> float:
+    """Return the weight of a point's penalty; 0 where it has none."""
+    weight = point.results[0].run.weight
+    return weight[1] if weight is not None else 0.0
+
+
+def folders(point: Point) -> tuple[str, ...]:
+    """Return the folders of a point's runs, as seen from that of all runs."""
+    return tuple(folder(result.run) for result in point.results)
+
+
+def folder(run: Run) -> str:
+    """Return a run's folder, that of the run itself where it was re-ranked."""
+    return run.name.partition(", ")[0]
+
+
+def paper_view(
+    title: str, paper: str | None, protocol: str, results: Iterable[Result]
+) -> PaperView | None:
+    """Return the curves of a data set by one protocol; None where nothing was measured."""
+    found = [result for result in results if result.lists["protocol"] == protocol]
+    if not found:
+        return None
+    named: dict[tuple[str, float | None], list[Result]] = {}
+    reranked: dict[str, list[Result]] = {}
+    for result in found:
+        if PLUS in result.run.method:
+            reranked.setdefault(_reranker(result.run), []).append(result)
+        else:
+            named.setdefault(_series(result.run), []).append(result)
+    curves = {
+        name: _by_weight(name, named[name, None]) for name in ORDER if (name, None) in named
+    }
+    for name, of in STARTS.items():
+        if name in curves and of in curves:
+            label = f"C = 0, which is {of}"
+            curves[name] = [replace(curves[of][0], curve=name, label=label), *curves[name]]
+    metrics = {name for result in found for name in result.metrics}
+    return PaperView(
+        title=title,
+        paper=paper,
+        protocol=protocol,
+        ks=sorted(int(name[5:]) for name in metrics if name.startswith("ndcg@")),
+        k=int(found[0].run.settings["method.k"]),
+        curves=curves,
+        gammas=_gammas(curves, named),
+        reranked={name: _by_weight(name, runs) for name, runs in sorted(reranked.items())},
+    )
+
+
+def _series(run: Run) -> tuple[str, float | None]:
+    """Return the name of a run's curve, and its gamma where that is varied."""
+    method = run.method.partition(" (")[0]
+    if run.settings.get("method.preset") == "paper":
+        return (ALGORITHM_1 if method == "kso-red" else f"{NAMES[method]}, preset paper"), None
+    return NAMES.get(method, method), run.settings.get("method.gamma_u")
+
+
+def _reranker(run: Run) -> str:
+    method, _, reranker = run.method.partition(" (")[0].partition(PLUS)
+    return f"{NAMES.get(method, method)}{PLUS}{reranker}"
+
+
+def _gammas(
+    curves: dict[str, list[Point]], named: dict[tuple[str, float | None], list[Result]]
+) -> dict[str, dict[float, list[Point]]]:
+    found = {}
+    for method in ("so-red", "kso-red"):
+        name, own = NAMES[method], METHODS[method].gamma_u
+        varied = {
+            gamma: _by_weight(f"{name}, gamma = {gamma:g}", runs)
+            for (of, gamma), runs in named.items()
+            if of == name and gamma is not None
+        }
+        if not varied or name not in curves:
+            continue
+        start = [point for point in curves[name] if not point.penalised]
+        varied[own] = [point for point in curves[name] if point.penalised]
+        common = set.intersection(*({weight_of(p) for p in of} for of in varied.values()))
+        found[name] = {
+            gamma: [
+                replace(point, curve=f"{name}, gamma = {gamma:g}")
+                for point in (*start, *points)
+                if not point.penalised or weight_of(point) in common
+            ]
+            for gamma, points in sorted(varied.items())
+        }
+    return found
+
+
+def _by_weight(name: str, results: list[Result]) -> list[Point]:
+    by_weight: dict[float, list[Result]] = {}
+    for result in results:
+        weight = result.run.weight
+        by_weight.setdefault(weight[1] if weight else 0.0, []).append(result)
+    return [point_of(name, by_weight[weight]) for weight in sorted(by_weight)]
+
+
+T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # of 2 to 10 seeds
+
+BySeed = Mapping[int, float]  # seed to value
+
+
+class SeedMean(NamedTuple):
+    """A mean over seeds.
+
+    Attributes:
+        mean: NaN without any.
+        low: Lower end of a 95 % interval; NaN with one seed.
+        high: Its upper end.
+        seeds: How many.
+    """
+
+    mean: float
+    low: float
+    high: float
+    seeds: int
+
+    @property
+    def reach(self) -> float:
+        """Half of the interval."""
+        return self.high - self.mean
+
+
+def seed_mean(values: Sequence[float]) -> SeedMean:
+    """Return the mean of a value for each seed, with its interval."""
+    n = len(values)
+    mean = sum(values) / n if n else math.nan
+    if n < 2:
+        return SeedMean(mean, math.nan, math.nan, n)
+    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
+    reach = T95[min(n - 2, len(T95) - 1)] * error
+    return SeedMean(mean, mean - reach, mean + reach, n)
+
+
+def change_of(values: BySeed, blind: BySeed) -> SeedMean:
+    """Return how a metric changes from one model to another, as a share of the other's."""
+    return seed_mean([values[s] / blind[s] - 1 for s in values if blind.get(s)])
+
+
+def difference_of(values: BySeed, others: BySeed) -> SeedMean:
+    """Return by how much a metric of one model is above another's."""
+    return seed_mean([values[s] - others[s] for s in values if s in others])
+
+
+def by_seed(point: Point, metric: str) -> dict[int, float]:
+    """Return a metric of each seed of a point that has it."""
+    found = {one.run.seed: one.metrics.get(metric, {}).get("mean") for one in point.results}
+    return {seed: float(mean) for seed, mean in found.items() if mean is not None}
+
+
+LOSS = 0.01  # of K-SONG's NDCG, that a chosen model may lose
+
+
+class Choice(NamedTuple):
+    """The point of a method that is chosen for 1 % of NDCG.
+
+    Attributes:
+        point: The chosen one; where all lose more, the one that loses least.
+        within: Whether it loses no more, by what it was chosen by.
+        how: In words, by what.
+        judged: On which lists a loss was counted.
+    """
+
+    point: Point
+    within: bool
+    how: str
+    judged: str
+
+    @property
+    def label(self) -> str:
+        """The weight of the point, and whether more is lost for it."""
+        return self.point.label + ("" if self.within else f", loses more on {self.judged}")
+
+
+def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
+    """Return which point of a method is chosen for a loss of at most 1 % of the base's NDCG.
+
+    Args:
+        points: Penalised, one or more.
+        base: Whose NDCG may be lost.
+        gap: Such as ``exposure_gap``.
+        k: Of both.
+        facts: Of each run; they tell which epoch was kept.
+    """
+    metrics = (f"ndcg@{k}", f"{gap}@{k}")
+    names = tuple(f"valid_{metric}" for metric in metrics)
+    tried = [
+        _tried(point, base, lambda result: _kept(result, facts), names) for point in points
+    ]
+    how, judged = "on validation", "validation"
+    if any(math.isnan(one.ndcg + one.gap) for one in tried):
+        how, judged = "in hindsight", "test"
+        tried = [_tried(point, base, _means, metrics) for point in points]
+    if len(points) == 1:
+        how = "one setting"
+    within = [one for one in tried if one.ndcg >= 1 - LOSS]
+    if within:
+        return Choice(min(within, key=lambda one: _last(one.gap)).point, True, how, judged)
+    return Choice(max(tried, key=lambda one: -_last(-one.ndcg)).point, False, how, judged)
+
+
+class Tried(NamedTuple):
+    """A point that may be chosen.
+
+    Attributes:
+        point: Which.
+        ndcg: As a share of the base's of the same seeds.
+        gap: Its mean over seeds.
+    """
+
+    point: Point
+    ndcg: float
+    gap: float
+
+
+def _tried(
+    point: Point,
+    base: Point,
+    read: Callable[[Result], Mapping[str, float]],
+    names: tuple[str, ...],
+) -> Tried:
+    """Return a point by what is read of each of its runs; NaN where that is not known."""
+    seeds = {result.run.seed for result in point.results}
+    blind = [result for result in base.results if result.run.seed in seeds]
+    ndcg, gap = (_mean_of(point.results, read, name) for name in names)
+    return Tried(point, ndcg / _mean_of(blind, read, names[0]), gap)
+
+
+def _mean_of(
+    results: Sequence[Result], read: Callable[[Result], Mapping[str, float]], name: str
+) -> float:
+    values = [read(result).get(name, math.nan) for result in results]
+    return sum(values) / len(values) if values else math.nan
+
+
+def _means(result: Result) -> dict[str, float]:
+    """Return what was measured on test lists, as far as it is defined."""
+    means = {name: cell["mean"] for name, cell in result.metrics.items()}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
+def _last(value: float) -> float:
+    """Return a value, or infinity where it is not known."""
+    return math.inf if math.isnan(value) else value
+
+
+def _kept(result: Result, facts: Facts) -> Mapping[str, Any]:
+    """Return the record of the epoch that was kept; epochs count anew in each phase."""
+    epoch = facts.get(result.run.name, {}).get("chosen_epoch")
+    kept = [record for record in result.run.log if record.get("epoch") == epoch]
+    return kept[-1] if kept and epoch is not None else {}

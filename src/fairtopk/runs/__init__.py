@@ -1,0 +1,1 @@
+"""Runs: a config, a folder, a training, a measurement, a sweep."""

@@ -1,0 +1,488 @@
+"""From a config to the parts of a run: data, lists, model, samplers, objectives.
+
+Which epoch of a run is kept: the rule, stated once.
+
+Without a penalty (no fairness part, or C = 0) the epoch with the best NDCG is kept. With one,
+an epoch replaces the kept one if its NDCG is within the tolerance of the best so far, and
+either its gap is smaller or the kept one's NDCG no longer is. An undefined gap is the largest.
+With an adversary the last epoch is kept: a game has no best epoch, and in the first ones, where
+NDCG is high, the adversary has not been heard yet.
+
+How a run trains: a warm-up, fine-tuning, and what some methods add to that.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Protocol, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from fairtopk.data.features import Features
+from fairtopk.data.interactions import Interactions
+from fairtopk.data.registry import load
+from fairtopk.distillation.student import Distillation, DistillSampler, DocumentDistillSampler
+from fairtopk.distillation.teacher import frozen_copy
+from fairtopk.errors import InputError
+from fairtopk.kernels.csr import TRAIN
+from fairtopk.kernels.random import key_of
+from fairtopk.lists.queries import DocumentLists, query_parts
+from fairtopk.lists.users import Lists, split, split_random
+from fairtopk.models.features import LAYERS, FeatureModel, OfTable, feature_scorer
+from fairtopk.models.mf import MatrixFactorization
+from fairtopk.models.neumf import NeuMF
+from fairtopk.models.optimizers import LazyAdam, LazyMomentum
+from fairtopk.objectives.dpr import Dpr, read_samples, read_whole, split_labels
+from fairtopk.objectives.methods import (
+    ADVERSARIAL,
+    DISTILL,
+    METHODS,
+    ROBUST,
+    ObjectiveSettings,
+    is_fair,
+)
+from fairtopk.objectives.objective import Objective
+from fairtopk.paths import refuse_large
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.runs.config import Config, DataConfig, MethodConfig, ModelConfig, TrainingConfig
+from fairtopk.training.loop import Phase, Prefers
+from fairtopk.training.samplers import FeatureSampler, ListSampler, ListSizes, Sampler
+
+# What the random parts of a run are keyed by, beside its seed.
+START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
+
+# Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
+LAZY_ROWS = 20_000
+
+BYTES = 4  # of a weight
+COPIES = 5  # of the weights: their own, gradients, two of an optimizer, the chosen ones
+SLOT_BYTES = 64  # of an item in a training list: its number, grade, group, score and gradient
+
+
+AnyLists = Lists | DocumentLists
+AnySampler = ListSampler | FeatureSampler
+
+
+class Counted(Protocol):
+    """Data whose users and items are numbered."""
+
+    @property
+    def n_users(self) -> int:
+        """Number of users."""
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+
+
+def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
+    """Return the data of a config, loaded and split."""
+    data = load(config.source, config.path, groups=config.groups, **config.options)
+    if not isinstance(data, Interactions):
+        return split_documents(data, config, seed=seed)
+    sizes = {"test": int(config.test), "validation": int(config.validation)}
+    if config.split == "random":
+        return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
+    return split(data, **sizes, min_ratings=config.min_ratings)
+
+
+def build_lists(config: DataConfig, *, seed: int) -> Lists:
+    """Return the same, refusing documents with features."""
+    lists = build_any_lists(config, seed=seed)
+    if not isinstance(lists, Lists):
+        raise InputError(
+            f"{config.source} holds documents with features, and this takes users and items"
+        )
+    return lists
+
+
+def build_model(config: Config, lists: AnyLists) -> nn.Module:
+    """Return the model of a config, at its random start."""
+    if isinstance(lists, Lists):
+        return build_scorer(config, lists.data)
+    n_features = len(lists.data.feature_names)
+    _refuse_large(config.model, n_features, f"{n_features:,} features")
+    return _ranker(config, document_scorer(config, lists, seed=START))
+
+
+def build_scorer(config: Config, data: Counted) -> nn.Module:
+    """Return the model of users and items of a config, at its random start."""
+    return _ranker(config, _scorer(config, data))
+
+
+def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
+    method = config.method
+    if method.name != ROBUST:
+        return scorer
+    return RobustRanker(scorer, method.robust, share=method.c or 0.0, seed=config.seed)
+
+
+def _scorer(config: Config, data: Counted) -> nn.Module:
+    model, rows = config.model, max(data.n_users, data.n_items)
+    many = f"{data.n_users:,} users and {data.n_items:,} items"
+    _refuse_large(model, data.n_users + data.n_items, many)
+    sparse = rows >= LAZY_ROWS
+    generator = torch.Generator().manual_seed(key_of(config.seed, START))
+    if model.name == "mf":
+        return MatrixFactorization(
+            data.n_users,
+            data.n_items,
+            width=model.width,
+            backend=model.backend,
+            sparse=sparse,
+            generator=generator,
+        )
+    return NeuMF(
+        data.n_users,
+        data.n_items,
+        width=model.width,
+        hidden=model.hidden,
+        dropout=model.dropout,
+        backend=model.backend,
+        sparse=sparse,
+        generator=generator,
+    )
+
+
+def n_weights(model: ModelConfig, n_rows: int) -> int:
+    """Return about how many weights a model has.
+
+    Args:
+        model: Which one.
+        n_rows: Of its tables: users and items, or features of documents.
+    """
+    first, last = model.hidden[0], model.hidden[-1]
+    deeper = sum(one * other for one, other in pairwise(model.hidden))
+    match model.name:
+        case "mf":
+            return n_rows * (model.width + 1)
+        case "neumf":
+            return 2 * model.width * (n_rows + first) + deeper + model.width + last
+        case "linear":
+            return n_rows
+        case "mlp":
+            return n_rows * first + deeper + last
+        case "attention":
+            return n_rows * first + 8 * LAYERS * first**2
+
+
+def _refuse_large(model: ModelConfig, n_rows: int, many: str) -> None:
+    """Refuse a model that would not fit into memory, before it is made."""
+    sizes = f"width {model.width:,} and " if model.name in ("mf", "neumf") else ""
+    layers = ", ".join(f"{width:,}" for width in model.hidden[:3])
+    what = f"{model.name} of {sizes}hidden layers of {layers} for {many}"
+    refuse_large(COPIES * BYTES * n_weights(model, n_rows), f"training {what}")
+
+
+def build_sampler(
+    config: Config, method: MethodConfig, lists: AnyLists, *, top: bool = False
+) -> AnySampler:
+    """Return what gives the training lists of a method.
+
+    Of a catalogue they are drawn, groups for a penalty only; of documents they are whole.
+
+    Args:
+        config: The run.
+        method: What they are for.
+        lists: The data.
+        top: Whether they have the top items that the config asks for.
+    """
+    training = config.training
+    selects = method.name in METHODS and METHODS[method.name].selects
+    ideal_k = max(method.ks) if selects else None
+    if isinstance(lists, DocumentLists):
+        queries = lists.train.user
+        return FeatureSampler(lists.data, seed=config.seed, ideal_k=ideal_k, queries=queries)
+    sizes = training.lists.model_dump()
+    if not is_penalised(method):
+        sizes["per_group"] = 0
+    if not top:
+        sizes["top"] = 0
+    length = sizes["rated"] + sizes["unrated"] + sizes["top"]
+    length += sizes["per_group"] * len(lists.data.group_names)
+    count = min(training.batch_size, lists.data.n_users)
+    refuse_large(count * length * SLOT_BYTES, f"a batch of {count:,} lists of {length:,} items")
+    return ListSampler(
+        lists,
+        ListSizes(**sizes),
+        seed=config.seed,
+        ideal_k=ideal_k,
+        corrected=training.corrected,
+    )
+
+
+def reads_features_alone(config: Config) -> bool:
+    """Return whether a method takes documents as they are, and trains no scorer."""
+    return config.method.name == ROBUST and config.model.name == "linear"
+
+
+def is_penalised(config: MethodConfig) -> bool:
+    """Return whether a method penalises exposure with a weight above 0."""
+    fair = config.name in METHODS and METHODS[config.name].fairness != "none"
+    return fair and bool(config.c or config.c_relative)
+
+
+def has_adversary(config: MethodConfig) -> bool:
+    """Return whether a method has an adversary with a weight above 0."""
+    return config.name in ADVERSARIAL and bool(config.c)
+
+
+def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
+    """Return the objective of a method for lists that `sampler` gives."""
+    check_groups(config, sampler)
+    whole = isinstance(sampler, FeatureSampler)
+    if config.name in ADVERSARIAL:
+        known = torch.from_numpy(sampler.group[sampler.group >= 0])
+        return Dpr(
+            ADVERSARIAL[config.name],
+            config.dpr,
+            c=config.c or 0.0,
+            member=split_labels(sampler.group_names, config.dpr.separator).member,
+            count=torch.bincount(known, minlength=sampler.n_groups),
+            generator=torch.Generator().manual_seed(key_of(sampler.seed, ADVERSARY)),
+            reads=read_whole if whole else read_samples,
+        )
+    method = METHODS[config.name]
+    return Objective(
+        method,
+        ObjectiveSettings(**config.model_dump(include=set(ObjectiveSettings.model_fields))),
+        n_queries=sampler.n_queries,
+        n_pairs=sampler.n_pairs if method.ranking == "ndcg" else 0,
+        n_groups=sampler.n_groups,
+    )
+
+
+def check_groups(config: MethodConfig, sampler: AnySampler) -> None:
+    """Refuse data without the groups that a method needs."""
+    least = 1 if config.name == DISTILL else 2  # of one group, every order is fair
+    if is_fair(config.name) and sampler.n_groups < least:
+        raise InputError(
+            f"{config.name} needs items in at least two groups; give data.groups a rule"
+        )
+
+
+def split_documents(data: Features, config: DataConfig, *, seed: int) -> DocumentLists:
+    """Return the split of a config."""
+    part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
+    rule = (
+        f"random queries, {config.test:g} of them for test and {config.validation:g} for "
+        f"validation, seed {seed}"
+    )
+    return DocumentLists(data, part, rule)
+
+
+def document_scorer(config: Config, lists: DocumentLists, *, seed: int) -> OfTable:
+    """Return the model of a config, at its random start, on the scale of the training rows."""
+    model, data = config.model, lists.data
+    scorer = feature_scorer(
+        cast(FeatureModel, model.name),
+        len(data.feature_names),
+        hidden=model.hidden,
+        dropout=model.dropout,
+        seed=key_of(config.seed, seed),
+    )
+    values = torch.from_numpy(data.values)
+    learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
+    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
+    return OfTable(scorer, values)
+
+
+def chooser(
+    ndcg: str, gap: str | None, *, tolerance: float
+) -> Callable[[list[dict[str, Any]], int | None], bool]:
+    """Return a function that says whether a history's last record replaces the chosen one.
+
+    Args:
+        ndcg: Name of the NDCG in a record.
+        gap: Name of the gap, or None to go by NDCG alone.
+        tolerance: Share of the best NDCG that may be lost.
+    """
+
+    def prefers(history: list[dict[str, Any]], chosen: int | None) -> bool:
+        new = history[-1]
+        if chosen is None:
+            return True
+        old = history[chosen]
+        if gap is None:
+            return bool(new[ndcg] > old[ndcg])
+        window = (1 - tolerance) * max(record[ndcg] for record in history if ndcg in record)
+        if new[ndcg] < window:
+            return False
+        smaller = new[gap] < old[gap] or (math.isnan(old[gap]) and not math.isnan(new[gap]))
+        return bool(old[ndcg] < window or smaller)
+
+    return prefers
+
+
+def latest(history: list[dict[str, Any]], chosen: int | None) -> bool:
+    """Return True: a history's last record replaces the chosen one."""
+    return True
+
+
+# Where the last phase of three goes on at a quarter of its rate, as shares of its epochs: its
+# last epoch is kept, and that is only as good as its last steps are small.
+SLOWER = (0.75, 0.92)
+
+BLIND = "k-song"  # what the others start from
+
+
+def starts_blind(config: Config) -> bool:
+    """Return whether a method starts from a scorer that K-SONG has trained, blind to groups."""
+    return config.method.name in (ROBUST, DISTILL) or config.training.lists.top > 0
+
+
+def has_third(config: Config) -> bool:
+    """Return whether there is a phase after fine-tuning."""
+    return starts_blind(config) and config.method.name != ROBUST
+
+
+def tuned_method(config: Config) -> MethodConfig:
+    """Return the method of fine-tuning: the run's own, or K-SONG."""
+    method = config.method
+    if not starts_blind(config):
+        return method
+    k_of = method.k_of if method.name == ROBUST else "list"
+    return MethodConfig(name=BLIND, k=method.k, k_of=k_of)
+
+
+def build_phases(
+    config: Config, scorer: nn.Module, lists: AnyLists, prefers: Prefers = latest
+) -> list[Phase]:
+    """Return warm-up, fine-tuning, and where a method starts from those what comes after.
+
+    Args:
+        config: The run.
+        scorer: What is trained.
+        lists: The data.
+        prefers: Chooses between the epochs of fine-tuning.
+    """
+    if starts_blind(config):
+        check_groups(config.method, build_sampler(config, config.method, lists))
+    method = tuned_method(config)
+    phases = [_warmup(config, scorer, lists), _tuning(config, scorer, lists, method, prefers)]
+    if config.method.name == DISTILL:
+        phases.append(_distillation(config, scorer, lists, method))
+    elif has_third(config):
+        phases.append(_on_catalogue(config, scorer, lists))
+    return phases
+
+
+def _warmup(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
+    training, method = config.training, MethodConfig(name="listnet")
+    sampler = build_sampler(config, method, lists)
+    return Phase(
+        name="warm-up",
+        sampler=sampler,
+        objective=build_objective(method, sampler),
+        optimizer=_optimizer(training, scorer),
+        epochs=0 if reads_features_alone(config) else training.warmup_epochs,
+        rate=lambda epoch: training.warmup_rate,
+    )
+
+
+def _tuning(
+    config: Config,
+    scorer: nn.Module,
+    lists: AnyLists,
+    method: MethodConfig,
+    prefers: Prefers,
+) -> Phase:
+    training, sampler = config.training, build_sampler(config, method, lists)
+    wanted = training.restart_last_layer
+    if wanted is None:  # a linear scorer has no other layer
+        only = config.model.name == "linear"
+        wanted = is_penalised(method) and method.exposure == "softmax" and not only
+
+    def restart() -> None:
+        if wanted and training.warmup_epochs:
+            generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
+            scorer.restart_last_layer(generator)  # type: ignore[operator]
+
+    return Phase(
+        name="fine-tuning",
+        sampler=sampler,
+        objective=build_objective(method, sampler),
+        optimizer=_optimizer(training, scorer),
+        epochs=0 if reads_features_alone(config) else training.epochs,
+        rate=_schedule(training),
+        before=restart,
+        prefers=prefers,
+    )
+
+
+def _on_catalogue(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
+    """Return the phase in which a method goes on with lists that stand for the catalogue."""
+    training = config.training
+    sampler = build_sampler(config, config.method, lists, top=True)
+    return Phase(
+        name="catalogue",
+        sampler=sampler,
+        objective=build_objective(config.method, sampler),
+        optimizer=_optimizer(training, scorer),
+        epochs=training.catalogue_epochs,
+        rate=_slowing(training.catalogue_rate, training.catalogue_epochs),
+        prefers=latest,
+    )
+
+
+def _distillation(
+    config: Config, scorer: nn.Module, lists: AnyLists, blind: MethodConfig
+) -> Phase:
+    """Return the phase in which a scorer learns from a copy of itself, made fair."""
+    settings, strength = config.method.distill, config.method.c or 0.0
+    teacher, of_blind = frozen_copy(scorer), build_sampler(config, blind, lists)
+    if isinstance(of_blind, FeatureSampler):
+        sampler: Sampler = DocumentDistillSampler(
+            teacher, of_blind, settings, strength=strength
+        )
+    else:
+        assert isinstance(lists, Lists)
+        beside = of_blind if settings.mu else None
+        sampler = DistillSampler(
+            teacher, lists, settings, strength=strength, seed=config.seed, beside=beside
+        )
+    ranking = build_objective(blind, of_blind) if settings.mu else None
+    assert not isinstance(ranking, Dpr)
+    return Phase(
+        name="distillation",
+        sampler=sampler,
+        objective=Distillation(settings, teacher, ranking),
+        optimizer=_optimizer(config.training, scorer),
+        epochs=settings.epochs if strength or settings.mu else 0,
+        rate=_slowing(settings.rate, settings.epochs),
+        before=lambda: _copy_weights(scorer, teacher),
+        prefers=latest,
+    )
+
+
+def _copy_weights(source: nn.Module, target: nn.Module) -> None:
+    target.load_state_dict(source.state_dict())
+
+
+def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:
+    """Return a lazy optimizer for a scorer with sparse gradients, else a dense one."""
+    parameters, decay = scorer.parameters(), training.weight_decay
+    lazy = any(getattr(part, "sparse", False) for part in scorer.modules())
+    if training.optimizer == "adam":
+        if lazy:
+            return LazyAdam(parameters, weight_decay=decay)
+        return torch.optim.Adam(parameters, weight_decay=decay, fused=True)
+    # Lines 11 and 12 of Algorithm 1: z <- (1 - gamma_5) z + gamma_5 G; w <- w - eta_1 z.
+    keep = 1 - training.gamma_5
+    momentum = LazyMomentum if lazy else torch.optim.SGD
+    return momentum(parameters, momentum=keep, dampening=keep, weight_decay=decay)
+
+
+def _schedule(training: TrainingConfig) -> Callable[[int], float]:
+    def rate(epoch: int) -> float:
+        passed = sum(epoch >= one for one in training.rate_epochs)
+        return training.rate * training.rate_factor**passed
+
+    return rate
+
+
+def _slowing(start: float, epochs: int) -> Callable[[int], float]:
+    ends = [round(share * epochs) for share in SLOWER]
+    return lambda epoch: start * 0.25 ** sum(epoch >= end for end in ends)

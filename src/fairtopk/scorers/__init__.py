@@ -1,1 +1,0 @@
-"""Scorers h_q(x; w): from a batch of lists to scores."""

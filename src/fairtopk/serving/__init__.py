@@ -1,0 +1,1 @@
+"""A trained run at work: recommendations, exported models, cards."""

@@ -1,0 +1,307 @@
+"""Drawing the lists that a model of users and items is trained on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fairtopk.checks import checked_flag, checked_kind, checked_whole
+from fairtopk.data.features import Features
+from fairtopk.errors import InputError, KindError
+from fairtopk.kernels.csr import ideal_dcg, offsets_of, stable_order
+from fairtopk.lists._kernels import catalogue_lists, group_lists, training_lists
+from fairtopk.lists.batch import Batch
+from fairtopk.lists.queries import feature_batch
+from fairtopk.lists.users import Lists, Ratings
+from fairtopk.models.scoring import top_items
+from fairtopk.terminal import shown
+
+MOST_ITEMS = 10**7  # of a kind in one list
+
+
+@dataclass(frozen=True)
+class ListSizes:
+    """How many items a training list holds.
+
+    Attributes:
+        rated: Of the user's training ratings.
+        unrated: Of the other items; with a top, of those past the head.
+        per_group: Of each group of the catalogue, drawn apart from the list, as B_a and B_b of
+            Algorithm 1; 0 lets the list's own items speak for their groups.
+        top: Of the user's head: the items that the model ranks highest now, of those that the
+            user has not rated in training. 0 draws none.
+        head: How many items the head has.
+    """
+
+    rated: int = 10
+    unrated: int = 300
+    per_group: int = 0
+    top: int = 0
+    head: int = 400
+
+    def __post_init__(self) -> None:
+        for name, size in vars(self).items():
+            least = 1 if name in ("rated", "unrated") else 0
+            checked_whole(f"{name} of a list", size, least=least, most=MOST_ITEMS)
+        if self.top > self.head:
+            raise InputError(
+                f"top items are drawn from the head: top must be from 0 to head, got "
+                f"{self.top} of {self.head}"
+            )
+        if self.top and self.per_group:
+            raise InputError(
+                "lists with top items speak for their groups themselves; leave out per_group"
+            )
+
+
+class Sampler(Protocol):
+    """Gives the lists that a model is trained on, batch by batch.
+
+    Attributes:
+        n_relevant: Relevant items of each query, ``[n_queries]``.
+    """
+
+    n_relevant: NDArray[np.int64]
+
+    def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
+        """Yield every query's list once; batches before `first` are left out."""
+
+
+@runtime_checkable
+class Refreshed(Protocol):
+    """A sampler that looks at the model before each epoch, and remembers what it saw."""
+
+    def refresh(self, scorer: nn.Module) -> None:
+        """Look at the model; called before the first list of an epoch is drawn."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what was seen, for a run that goes on in the middle of the epoch."""
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go back to what was seen."""
+
+
+class ListSampler:
+    """Draws training lists of a split; one seed gives the same lists, batch by batch.
+
+    With ``sizes.top``, a list is drawn from three parts of the catalogue: what the user has
+    rated, the user's head, and the rest, and a slot stands for its share of its part. That
+    holds for any head, also one that the model has moved on from.
+
+    Args:
+        lists: The split; only its training ratings are read.
+        sizes: Items per list. A user with fewer has padding there.
+        seed: Of all random streams.
+        ideal_k: Where the ideal DCG of a user's training ratings is cut; None is nowhere.
+        corrected: Whether slots are weighted by how many items they stand for; otherwise the
+            list counts as a uniform sample, as in the paper, though it favours rated items.
+            With ``sizes.top`` they always are.
+    """
+
+    def __init__(
+        self,
+        lists: Lists,
+        sizes: ListSizes,
+        *,
+        seed: int,
+        ideal_k: int | None = None,
+        corrected: bool = False,
+    ) -> None:
+        checked_kind("lists", lists, Lists, source="ft.split or ft.split_random")
+        checked_kind("sizes", sizes, ListSizes, source="ft.ListSizes")
+        checked_whole("seed", seed, least=0)
+        checked_flag("corrected", corrected)
+        if ideal_k is not None:
+            checked_whole("ideal_k", ideal_k, least=1)
+        data, train = lists.data, lists.train
+        self.train: Ratings = train
+        self.group = data.group
+        self.n_items = data.n_items
+        self.group_names, self.n_groups = data.group_names, len(data.group_names)
+        self.sizes, self.seed = sizes, seed
+        self.corrected = corrected or sizes.top > 0
+        self.head: NDArray[np.int32] | None = None  # of each user, best first; -1 past its end
+        self.ideal_dcg = ideal_dcg(train.offsets, train.rating, ideal_k or self.n_items)
+        self.n_relevant = np.add.reduceat(train.rating > 0, train.offsets[:-1], dtype=np.int64)
+        self.by_group = _items_by_group(data.group, self.n_groups)
+
+    @property
+    def n_queries(self) -> int:
+        """Rows of tables kept per query."""
+        return len(self.n_relevant)
+
+    @property
+    def n_pairs(self) -> int:
+        """Rows of tables kept per (query, item)."""
+        return len(self.train.item)
+
+    def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
+        """Return the lists that `users` have in `epoch`."""
+        n_users = len(self.n_relevant)
+        try:
+            users = np.asarray(users)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise KindError(f"users must be whole numbers, got {shown(users)}") from error
+        checked_whole("epoch", epoch, least=0)
+        inside = np.issubdtype(users.dtype, np.integer) and users.ndim == 1
+        if not inside or (len(users) and not (users.min() >= 0 and users.max() < n_users)):
+            raise InputError(f"users must be whole numbers from 0 to {n_users - 1}")
+        train, rated, key = self.train, self.sizes.rated, (self.seed, epoch)
+        item, slot, mask = self._lists(users, key)
+        relevance = np.zeros(item.shape, np.float32)
+        relevance[:, :rated] = np.where(slot >= 0, train.rating[slot], 0)
+        group, weight = self.group[item], mask.astype(np.float32)
+        group[~mask] = -1
+        if self.corrected:
+            weight *= self._weights(users, mask)
+        if self.sizes.per_group:
+            apart, label = group_lists(users, *self.by_group, self.sizes.per_group, key)
+            group = np.hstack([np.full_like(group, -1), label])
+            none = np.zeros(apart.shape, np.bool_)
+            item, mask = np.hstack([item, apart]), np.hstack([mask, none])
+            relevance = np.hstack([relevance, none.astype(np.float32)])
+            weight = np.hstack([weight, (label >= 0).astype(np.float32)])
+        length = np.full(len(users), self.n_items, np.int64)
+        arrays = (users.astype(np.int64), item, relevance, group, mask, slot, weight, length)
+        per_user = (self.n_relevant[users], self.ideal_dcg[users].astype(np.float32))
+        return Batch(*(torch.from_numpy(array) for array in (*arrays, *per_user)))
+
+    def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
+        """Yield every user's list once, in an order that changes from epoch to epoch.
+
+        Batches before `first` are left out, for a run that goes on in the middle of an epoch.
+        """
+        checked_whole("batch_size", batch_size, least=1)
+        checked_whole("epoch", epoch, least=0)
+        checked_whole("first", first, least=0)
+        order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
+        for start in range(first * batch_size, len(order), batch_size):
+            yield self.draw(order[start : start + batch_size], epoch=epoch)
+
+    def refresh(self, scorer: nn.Module) -> None:
+        """Take the head of each user from the model as it is now."""
+        if self.sizes.top:
+            size, users = min(self.sizes.head, self.n_items), np.arange(self.n_queries)
+            found = top_items(scorer, users, k=size, n_items=self.n_items, excluded=self.train)
+            self.head = found.item
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the heads, if there are any."""
+        return {} if self.head is None else {"head": torch.from_numpy(self.head)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go back to earlier heads, refusing what are none of this catalogue's."""
+        if state.keys() != ({"head"} if self.sizes.top else set()):
+            raise InputError("the sampler has other tensors than the head of each user")
+        if not self.sizes.top:
+            self.head = None
+            return
+        head = state["head"].numpy()
+        size = (self.n_queries, min(self.sizes.head, self.n_items))
+        if head.dtype != np.int32 or head.shape != size:
+            raise InputError(f"the head of each user must be int32 of shape {size}")
+        if head.size and not (head.min() >= -1 and head.max() < self.n_items):
+            raise InputError("the head of a user names an item that is not in the catalogue")
+        self.head = head
+
+    def _lists(
+        self, users: NDArray[np.integer], key: tuple[int, int]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+        train, sizes = self.train, self.sizes
+        if not sizes.top:
+            drawn = (sizes.rated, sizes.unrated)
+            return training_lists(users, train.offsets, train.item, self.n_items, drawn, key)
+        if self.head is None:
+            raise InputError("lists with top items need a model: call refresh(scorer) first")
+        strata = (sizes.rated, sizes.unrated, sizes.top)
+        return catalogue_lists(
+            users, train.offsets, train.item, self.head[users], self.n_items, strata, key
+        )
+
+    def _weights(
+        self, users: NDArray[np.integer], mask: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """Return how many items each slot stands for, ``[Q, L]``."""
+        owned, sizes = np.diff(self.train.offsets)[users], self.sizes
+        head = np.zeros_like(owned) if self.head is None else (self.head[users] >= 0).sum(1)
+        parts = np.split(mask, [sizes.rated, sizes.rated + sizes.unrated], axis=1)
+        stands = []
+        for part, whole in zip(parts, (owned, self.n_items - owned - head, head), strict=True):
+            each = whole / np.maximum(part.sum(1), 1)
+            stands.append(np.broadcast_to(each[:, None], part.shape))
+        return np.hstack(stands).astype(np.float32)
+
+
+def _items_by_group(
+    group: NDArray[np.int32], n_groups: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Return the items of each known group as CSR arrays."""
+    known = np.flatnonzero(group >= 0).astype(np.int32)
+    offsets = offsets_of(group[known], n_groups)
+    return offsets, known[stable_order(group[known], offsets)]
+
+
+class FeatureSampler:
+    """Gives every query's whole list once an epoch, in an order that changes.
+
+    Args:
+        features: The documents; relevance is not below 0.
+        seed: Of the order.
+        ideal_k: Where the ideal DCG of a list is cut; None is nowhere.
+        queries: The numbers of those that are given; None is all.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        *,
+        seed: int,
+        ideal_k: int | None = None,
+        queries: NDArray[np.integer] | None = None,
+    ) -> None:
+        self.features, self.seed, self.ideal_k = features, seed, ideal_k
+        self.group_names, self.n_groups = features.group_names, len(features.group_names)
+        self.queries = np.arange(features.n_queries) if queries is None else queries
+        self.group = features.group[np.isin(features.query_of_row(), self.queries)]
+        starts = features.offsets[:-1]
+        n_relevant = np.add.reduceat(features.relevance > 0, starts, dtype=np.int64)
+        self.n_relevant = n_relevant[self.queries]
+        # Relevant documents first: what follows the last of them costs less.
+        query = features.query_of_row()
+        self.order = np.lexsort((-features.relevance, query))
+
+    @property
+    def n_queries(self) -> int:
+        """Rows of tables kept per query."""
+        return self.features.n_queries
+
+    @property
+    def n_pairs(self) -> int:
+        """Rows of tables kept per (query, item)."""
+        return self.features.n_rows
+
+    def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
+        """Yield every query's list once; batches before `first` are left out."""
+        checked_whole("batch_size", batch_size, least=1)
+        if batch_size >= len(self.queries):
+            yield from [self._everything][first:]
+            return
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.queries)
+        for start in range(first * batch_size, len(order), batch_size):
+            yield self._of(order[start : start + batch_size])
+
+    @cached_property
+    def _everything(self) -> Batch:
+        """All lists; within a batch their order is nothing, so that one serves all epochs."""
+        return self._of(self.queries)
+
+    def _of(self, queries: NDArray[np.integer]) -> Batch:
+        batch = feature_batch(self.features, queries, order=self.order, ideal_k=self.ideal_k)
+        first = slice(batch.pair.shape[1])
+        relevant = batch.relevance[:, first] > 0
+        return batch._replace(pair=torch.where(relevant, batch.item[:, first].long(), -1))

@@ -1,0 +1,250 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+import fairtopk as ft
+from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.objectives.dpr import Dpr, label_weights
+from fairtopk.objectives.methods import ADVERSARIAL, DprSettings
+
+TWO, EVEN = torch.eye(2), torch.tensor([10, 10])
+
+
+def dpr(
+    method: str = "dpr-rsp",
+    *,
+    c: float = 1.0,
+    member: Tensor = TWO,
+    count: Tensor = EVEN,
+    **settings: Any,
+) -> Dpr:
+    return Dpr(
+        ADVERSARIAL[method],
+        DprSettings(**settings),
+        c=c,
+        member=member,
+        count=count,
+        generator=torch.Generator().manual_seed(0),
+    ).double()
+
+
+def lists(n: int = 30, *, n_groups: int = 2, apart: float = 1.0) -> tuple[Tensor, Batch]:
+    """Lists of 2 relevant and 8 other items; scores of group 0 are lower by `apart`."""
+    rng = torch.Generator().manual_seed(5)
+    group = torch.randint(n_groups, (n, 10), generator=rng, dtype=torch.int32)
+    relevance = torch.zeros(n, 10, dtype=torch.float64)
+    relevance[:, :2] = 4.0
+    scores = torch.randn(n, 10, generator=rng, dtype=torch.float64) - apart * (group == 0)
+    mask = torch.ones(n, 10, dtype=torch.bool)
+    return scores, list_batch(torch.arange(n), relevance, group, mask)
+
+
+def recommender_loss(
+    scores: Tensor, moments: tuple[Tensor, Tensor] | None, normal: float
+) -> Tensor:
+    """BPR and the divergence from N(0, 1), for `lists`."""
+    above = scores[:, :2].repeat(1, 4)
+    loss = softplus(scores[:, 2:] - above).mean()
+    mean, variance = moments or (
+        scores[:, 2:].mean(1),
+        scores[:, 2:].var(1, correction=0),
+    )
+    return loss + normal / 2 * (mean**2 + variance - variance.log() - 1).mean()
+
+
+@pytest.mark.parametrize("method", list(ADVERSARIAL))
+@pytest.mark.parametrize("given", [True, False])
+def test_at_alpha_0_it_is_bpr_and_the_divergence(method: str, given: bool) -> None:
+    """The divergence is by moments where these are given, else of the list's other items."""
+    scores, batch = lists()
+    moments = (torch.linspace(-1, 1, 30).double(), torch.linspace(0.1, 2, 30).double())
+    read = [scores, *moments] if given else [scores]
+    value, *grads = dpr(method, c=0.0, normal=0.7)(scores, batch, *read[1:])
+    for one in read:
+        one.requires_grad_()
+    expected = recommender_loss(scores, moments if given else None, 0.7)
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(tuple(grads), torch.autograd.grad(expected, read))
+
+
+@pytest.mark.parametrize("method", list(ADVERSARIAL))
+def test_the_model_gains_what_the_adversary_loses(method: str) -> None:
+    """The penalty is -alpha times the adversary's loss, value and gradient alike."""
+    scores, batch = lists()
+    found = {}
+    for c in (0.0, 1.0, 3.0):
+        torch.manual_seed(1)
+        found[c] = dpr(method, c=c)(scores, batch)
+    for one, three, none in zip(found[1.0], found[3.0], found[0.0], strict=True):
+        torch.testing.assert_close(three - none, 3 * (one - none))
+    assert found[0.0][0] - 1 < found[1.0][0] < found[0.0][0]
+    assert found[1.0][1].ne(found[0.0][1]).any()
+
+
+@pytest.mark.parametrize("apart", [2.0, -2.0])
+def test_its_gradient_brings_scores_of_groups_together(apart: float) -> None:
+    scores, batch = lists(n=200, apart=apart)
+    part, none = dpr(batches=50), dpr(c=0.0)
+    torch.manual_seed(1)
+    pull = -(part(scores, batch)[1] - none(scores, batch)[1])
+    lower = pull[batch.group == 0].sum() - pull[batch.group == 1].sum()
+    assert float(lower) * apart > 0
+    assert part.report()["told_apart"] > 0.3
+
+
+def test_rsp_hears_relevant_and_other_items_and_reo_relevant_ones_alone() -> None:
+    scores, batch = lists()
+    none = dpr(c=0.0)(scores, batch)[1]
+    for method, slots in (("dpr-rsp", slice(0, 10)), ("dpr-reo", slice(0, 2))):
+        moved = dpr(method, samples=5_000)(scores, batch)[1] != none
+        assert moved[:, slots].all()
+        assert not moved[:, slots.stop :].any()
+
+
+def test_relevant_and_other_items_are_heard_alike_as_in_pairs_of_the_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scores, batch = lists()
+    part, heard = dpr(samples=20_000, batches=1), []
+    monkeypatch.setattr(part.adversary, "learn", heard.append)
+    part(scores, batch)
+    relevant = torch.isin(heard[0].score, scores[:, :2])
+    assert relevant.double().mean() == pytest.approx(0.5, abs=0.02)
+
+
+def test_items_of_unknown_group_are_not_heard() -> None:
+    scores, batch = lists()
+    group = batch.group.clone()
+    group[:, 1::2] = -1
+    batch = batch._replace(group=group)
+    moved = dpr(samples=5_000)(scores, batch)[1] != dpr(c=0.0)(scores, batch)[1]
+    assert moved[:, 0::2].all()
+    assert not moved[:, 1::2].any()
+    unknown = batch._replace(group=torch.full_like(group, -1))
+    for found, expected in zip(
+        dpr()(scores, unknown), dpr(c=0.0)(scores, unknown), strict=True
+    ):
+        assert torch.equal(found, expected)
+
+
+def test_a_label_that_is_in_no_group_is_unknown() -> None:
+    scores, batch = lists(n_groups=3)
+    part = dpr(member=torch.eye(3)[:, :2], count=torch.tensor([5, 5, 5]), samples=5_000)
+    moved = part(scores, batch)[1] != dpr(c=0.0)(scores, batch)[1]
+    assert torch.equal(moved, batch.group < 2)
+
+
+def test_items_may_be_in_several_groups_and_there_may_be_many() -> None:
+    """Labels 0 and 1 share a group that only their scores give away."""
+    scores, batch = lists(n=100, n_groups=5, apart=0.0)
+    scores = scores - 3 * (batch.group <= 1)
+    member = torch.tensor(
+        [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 0], [1, 0, 1, 0], [0, 1, 1, 0]]
+    )
+    part = dpr(member=member, count=torch.full((5,), 7), batches=100)
+    torch.manual_seed(1)
+    part(scores, batch)
+    low, high = part.adversary(torch.tensor([-3.0, 0.0])).sigmoid()
+    assert low[3] > 0.8 > 0.2 > high[3]
+    assert part.report()["told_apart"] > 0.1
+
+
+def test_all_groups_count_the_same_and_an_item_1_in_the_mean() -> None:
+    count = torch.tensor([10, 30, 60, 50])
+    member = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
+    weight = label_weights(member, count)
+    torch.testing.assert_close(weight, torch.tensor([10 / 3, 10 / 9, 5 / 9, 0.0]))
+    several = torch.tensor([[1, 1], [0, 1]])
+    weight = label_weights(several, torch.tensor([1, 3]))
+    torch.testing.assert_close(weight, torch.tensor([2 * (1 + 1 / 4), 2 / 4]))
+
+
+@pytest.mark.parametrize("count", [[4, 0], [0, 0]])
+def test_one_group_alone_is_refused(count: list[int]) -> None:
+    with pytest.raises(ft.InputError, match="needs items in at least two groups to tell apart"):
+        dpr(count=torch.tensor(count))
+    assert dpr(member=torch.eye(3), count=torch.tensor([4, 0, 2])).weight.tolist() == [
+        0.75, 0.0, 1.5,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", list(ADVERSARIAL))
+def test_a_group_without_relevant_items_and_lists_without_any_train(method: str) -> None:
+    scores, batch = lists()
+    group = batch.group.clone()
+    group[:, :2] = 1
+    relevance = batch.relevance.clone()
+    relevance[:5] = 0
+    batch = batch._replace(group=group, relevance=relevance)
+    part = dpr(method)
+    for _ in range(3):
+        assert all(one.isfinite().all() for one in part(scores, batch))
+    blank = batch._replace(relevance=torch.zeros_like(relevance))
+    value, grad = part(scores, blank)
+    assert value.isfinite()
+    assert grad.isfinite().all()
+    # In a group that relevant items are all in, there is nothing to tell.
+    assert "told_apart" not in part.report()
+
+
+def test_padding_changes_nothing() -> None:
+    scores, batch = lists()
+    wide = torch.nn.functional.pad(scores, (0, 3), value=torch.nan)
+    padded = list_batch(
+        batch.query,
+        torch.nn.functional.pad(batch.relevance, (0, 3), value=5.0),
+        torch.nn.functional.pad(batch.group, (0, 3)),
+        torch.nn.functional.pad(batch.mask, (0, 3)),
+    )
+    found = []
+    for one, lists_ in ((scores, batch), (wide, padded)):
+        torch.manual_seed(2)
+        found.append(dpr()(one, lists_))
+    torch.testing.assert_close(found[1][0], found[0][0])
+    torch.testing.assert_close(found[1][1][:, :10], found[0][1])
+    assert (found[1][1][:, 10:] == 0).all()
+
+
+def test_alpha_means_the_same_for_every_size_of_a_batch() -> None:
+    scores, batch = lists()
+    twice = Batch(*(torch.cat([one, one]) for one in batch))
+    values = []
+    for one, part in ((scores, batch), (torch.cat([scores, scores]), twice)):
+        torch.manual_seed(2)
+        found = dpr(samples=20_000, batches=1)
+        found(one, part)
+        values.append(found.report())
+    for name in ("ranking", "normal", "penalty"):
+        assert values[1][name] == pytest.approx(values[0][name], rel=0.05)
+
+
+def test_nothing_is_learnt_in_evaluation_or_without_gradients() -> None:
+    scores, batch = lists()
+    part = dpr()
+    before = {name: value.clone() for name, value in part.state_dict().items()}
+    part.eval()(scores, batch)
+    with torch.no_grad():
+        part.train()(scores, batch)
+    assert all(torch.equal(before[name], value) for name, value in part.state_dict().items())
+    part(scores, batch)
+    assert not torch.equal(
+        before["adversary.output.weight"], part.state_dict()["adversary.output.weight"]
+    )
+
+
+def test_the_number_of_batches_is_how_often_the_adversary_learns() -> None:
+    scores, batch = lists()
+    for batches in (1, 4):
+        part = dpr(batches=batches)
+        part(scores, batch)
+        part(scores, batch)
+        (steps,) = {int(kept["step"]) for kept in part.adversary.optimizer.state.values()}
+        assert steps == 2 * batches
+
+
+def test_its_state_is_the_adversary_alone_whatever_the_data() -> None:
+    part = dpr(member=torch.eye(2), count=torch.tensor([10**6, 10**7]))
+    assert sum(value.numel() for value in part.state_dict().values()) < 10_000

@@ -1,0 +1,191 @@
+"""Averages and gradient of the penalty against Eq. 21 and 22 in plain numbers."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.objectives.base import Selection, select_all
+from fairtopk.objectives.exposure import ExposureDisparity
+from fairtopk.objectives.threshold import select
+
+N_QUERIES, LENGTH = 5, 8
+
+
+def drawn(seed: int, *, n_groups: int, apart: bool, weighted: bool) -> tuple[Tensor, Batch]:
+    """Three lists of different length, some labels unknown, some groups absent."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = torch.randint(3, LENGTH + 1, (3, 1), generator=generator)
+    mask = torch.arange(LENGTH) < sizes
+    group = torch.randint(-1, n_groups, (3, LENGTH), generator=generator)
+    query = torch.randperm(N_QUERIES, generator=generator)[:3]
+    batch = list_batch(query, torch.zeros(3, LENGTH, dtype=torch.float64), group, mask)
+    if weighted:
+        weight = torch.rand(3, LENGTH, dtype=torch.float64, generator=generator) + 1
+        batch = batch._replace(weight=weight * mask)
+    if apart:
+        # B_a, B_b, ... beside B_q: the list's own slots speak for no group.
+        label = torch.randint(-1, n_groups, (3, 6), generator=generator)
+        batch = batch._replace(
+            group=torch.cat([torch.full_like(group, -1), label], 1),
+            mask=torch.cat([mask, torch.zeros_like(label).bool()], 1),
+            weight=torch.cat([batch.weight, (label >= 0).double()], 1),
+        )
+    return torch.randn(batch.mask.shape, dtype=torch.float64, generator=generator) / 4, batch
+
+
+class Plain:
+    """Eq. 21 and 22 as they are written, by dictionaries and exp, for any number of groups."""
+
+    def __init__(self, gamma: float) -> None:
+        self.gamma = gamma
+        self.u: dict[tuple[object, ...], float] = {}
+
+    def average(self, key: tuple[object, ...], fresh: float) -> float:
+        old = self.u.get(key, fresh)
+        self.u[key] = (1 - self.gamma) * old + self.gamma * fresh
+        return self.u[key]
+
+    def step(
+        self, scores: Tensor, batch: Batch, psi: Tensor, cost: list[float]
+    ) -> tuple[float, list[list[float]], list[float]]:
+        value, grads, gaps = 0.0, [], []
+        for row, query in enumerate(batch.query.tolist()):
+            h, chosen = scores[row].tolist(), psi[row].tolist()
+            weight, label = batch.weight[row].tolist(), batch.group[row].tolist()
+            slots = range(len(h))
+            inside = [slot for slot in slots if batch.mask[row, slot]]
+            groups = sorted({label[s] for s in slots if label[s] >= 0 and weight[s] > 0})
+            whole = sum(weight[s] for s in inside)
+            grad, n, scale = [0.0] * len(h), whole, cost[row] / len(scores)
+            grads.append(grad)
+            gaps.append(math.nan)
+            if len(groups) < 2:
+                continue
+            of = {g: [s for s in slots if label[s] == g and weight[s] > 0] for g in groups}
+            total = {g: sum(weight[s] for s in of[g]) for g in groups}
+            z = {
+                g: self.average(
+                    (query, g),
+                    sum(weight[s] * chosen[s] * math.exp(h[s]) for s in of[g]) / total[g],
+                )
+                for g in groups
+            }
+            mean = sum(weight[s] * math.exp(h[s]) for s in inside) / whole
+            z_q = {g: self.average((query, "list", g), mean) for g in groups}
+            e = {g: z[g] / (n * z_q[g]) for g in groups}
+            value += scale * sum((e[a] - e[b]) ** 2 for a, b in combinations(groups, 2)) / 2
+            for g in groups:
+                f_g = scale * sum(e[g] - e[other] for other in groups) / z_q[g]
+                for s in of[g]:
+                    grad[s] += f_g * weight[s] * chosen[s] * math.exp(h[s]) / total[g] / n
+                for s in inside:
+                    grad[s] -= f_g * e[g] * weight[s] * math.exp(h[s]) / whole
+            if 0 in groups:
+                gaps[-1] = e[0] - sum(e[g] for g in groups[1:]) / (len(groups) - 1)
+        return value, grads, gaps
+
+
+@pytest.mark.parametrize("n_groups", [2, 3])
+@pytest.mark.parametrize("gamma", [0.2, 1.0])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("top", [False, True])
+def test_over_several_visits_it_is_the_recursion_of_the_paper(
+    n_groups: int, gamma: float, apart: bool, weighted: bool, top: bool
+) -> None:
+    part = ExposureDisparity(N_QUERIES, n_groups, gamma=gamma).double()
+    plain = Plain(gamma)
+    for seed in range(20):
+        scores, batch = drawn(seed, n_groups=n_groups, apart=apart, weighted=weighted)
+        selection = select_all(scores)
+        if top:
+            lam, beta = scores.new_tensor([0.1, -0.2, 0.3]), scores.new_full((3,), 4.0)
+            psi = select(scores, lam, beta)
+            selection = Selection(psi)
+        cost = [30.0, 0.0, 7.0]
+        found = part(scores, batch, selection, torch.tensor(cost).double())
+        gap = found.gap
+        value, grad, gaps = plain.step(scores, batch, selection.psi, cost)
+        assert float(found.value) == pytest.approx(value, rel=1e-10)
+        torch.testing.assert_close(
+            found.grad, torch.tensor(grad, dtype=torch.float64), rtol=1e-9, atol=1e-12
+        )
+        torch.testing.assert_close(gap, torch.tensor(gaps, dtype=torch.float64), equal_nan=True)
+    visited = set(part.log_u_g.value.isfinite().nonzero().flatten().tolist())
+    assert gamma == 1 or visited == {
+        key[0] * n_groups + key[1] for key in plain.u if len(key) == 2
+    }
+
+
+def test_slots_drawn_apart_get_the_gradient_of_their_group_and_the_list_that_of_the_whole() -> (
+    None
+):
+    scores, batch = drawn(1, n_groups=2, apart=True, weighted=False)
+    label = torch.tensor([0, 0, 1, 1, 1, -1]).expand(3, 6)
+    batch = batch._replace(
+        group=torch.cat([batch.group[:, :LENGTH], label], 1),
+        weight=torch.cat([batch.weight[:, :LENGTH], (label >= 0).double()], 1),
+    )
+    part = ExposureDisparity(N_QUERIES, 2, gamma=1.0).double()
+    found = part(scores, batch, select_all(scores), torch.ones(3).double())
+    gap = found.gap
+    leaf = scores.clone().requires_grad_()
+    total = torch.zeros(()).double()
+    for row in range(3):
+        h, inside = leaf[row], batch.mask[row]
+        e, n = leaf[row].exp(), int(inside.sum())
+        a, b = e[LENGTH : LENGTH + 2].mean(), e[LENGTH + 2 : LENGTH + 5].mean()
+        total = total + ((a - b) / (n * h[inside].exp().mean())) ** 2 / 2 / 3
+    total.backward()
+    torch.testing.assert_close(found.value, total.detach())
+    torch.testing.assert_close(found.grad, leaf.grad)
+    assert gap.isfinite().all()
+    assert (found.grad[:, -1] == 0).all()
+
+
+def test_a_stale_average_cannot_claim_more_exposure_than_there_is() -> None:
+    part = ExposureDisparity(1, 2, gamma=0.2).double()
+    mask = torch.ones(1, 4, dtype=torch.bool)
+    group, cost = torch.tensor([[0, 0, 1, 1]]), torch.ones(1).double()
+    batch = list_batch(torch.tensor([0]), torch.zeros(1, 4).double(), group, mask)
+    scores = torch.tensor([[40.0, 40.0, 0.0, 0.0]]).double()
+    part(scores, batch, select_all(scores), cost)
+    # The group's items are drawn apart, and the list's own scores have fallen since.
+    label = torch.tensor([[-1, -1, 0, 1]])
+    later = batch._replace(group=label, mask=torch.tensor([[True, True, False, False]]))
+    part.log_u_q.value.zero_()
+    found = part(torch.zeros(1, 4).double(), later, select_all(scores), cost)
+    gap = found.gap
+    assert float(gap) == pytest.approx(1 - 1 / 2, abs=1e-6)
+    assert found.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("start", [math.nan, 0.0, 2.0])
+def test_averages_begin_where_they_are_told(start: float) -> None:
+    scores, batch = drawn(4, n_groups=2, apart=False, weighted=False)
+    batch = batch._replace(group=(torch.arange(LENGTH) % 2).expand(3, LENGTH).contiguous())
+    part = ExposureDisparity(N_QUERIES, 2, gamma=0.2, start=start).double()
+    part(scores, batch, select_all(scores), torch.ones(3).double())
+    for row, query in enumerate(batch.query.tolist()):
+        fresh = float(scores[row, batch.mask[row]].exp().mean())
+        expected = fresh if math.isnan(start) else 0.8 * start + 0.2 * fresh
+        for own in part.log_u_q.value[2 * query : 2 * query + 2]:
+            assert float(own.exp()) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_drift_of_all_scores_is_no_gap_where_a_list_lacked_a_group() -> None:
+    """Group 2 misses a visit in which all scores rise; afterwards exposures are as before."""
+    part = ExposureDisparity(1, 3, gamma=0.2).double()
+    mask, cost = torch.ones(1, 6, dtype=torch.bool), torch.ones(1).double()
+    scores = torch.linspace(-1, 1, 6).double()[None]
+    whole = torch.tensor([[0, 1, 2, 0, 1, 2]])
+    for group, drift in ((whole, 0.0), (whole.clamp(max=1), 3.0), (whole, 3.0)):
+        batch = list_batch(torch.tensor([0]), torch.zeros(1, 6).double(), group, mask)
+        found = part(scores + drift, batch, select_all(scores), cost)
+    still = ExposureDisparity(1, 3, gamma=1.0).double()
+    expected = still(scores, batch, select_all(scores), cost)
+    torch.testing.assert_close(found.gap, expected.gap, rtol=0.2, atol=0)

@@ -1,0 +1,73 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fairtopk.objectives.ndcg import (
+    DENSE_LIMIT,
+    CompiledHinge,
+    DenseHinge,
+    SortedHinge,
+    mean_squared_hinge,
+)
+
+WAYS = [CompiledHinge, DenseHinge, SortedHinge]
+
+
+def plain(scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
+    """The sum as it is written."""
+    lead = scores[:, None, :] - scores[:, :rows, None] + margin
+    return (weight[:, None, :] * lead.relu() ** 2).sum(-1)
+
+
+def lists(seed: int, n_lists: int, length: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n_lists, length, dtype=torch.float64, generator=generator)
+    weight = torch.rand(n_lists, length, dtype=torch.float64, generator=generator)
+    return scores, weight * (weight > 0.2)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@given(
+    seed=st.integers(0, 10**6),
+    length=st.integers(1, 30),
+    margin=st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+    ties=st.booleans(),
+)
+def test_value_and_gradient_are_those_of_the_plain_sum(
+    way: type[torch.autograd.Function], seed: int, length: int, margin: float, ties: bool
+) -> None:
+    scores, weight = lists(seed, 3, length)
+    if ties:
+        scores = scores.round()
+    rows = max(1, length // 2)
+    upstream = torch.linspace(-1, 2, 3 * rows, dtype=torch.float64).reshape(3, rows)
+    ours, theirs = (scores.clone().requires_grad_() for _ in range(2))
+    found: Tensor = way.apply(ours, weight, rows, margin)  # type: ignore[no-untyped-call]
+    expected = plain(theirs, weight, rows, margin)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    found.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
+
+
+def test_sorting_stays_exact_far_from_zero_in_float32() -> None:
+    scores, weight = (values.float() for values in lists(0, 4, 200))
+    weight /= weight.sum(-1, keepdim=True)
+    shifted = (scores.double() + 1e4).float()
+    found: Tensor = SortedHinge.apply(shifted, weight, 200, 1.0)  # type: ignore[no-untyped-call]
+    expected = plain(shifted.double(), weight.double(), 200, 1.0)
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_way_is_chosen_by_size() -> None:
+    for length in (10, DENSE_LIMIT // 100):
+        scores, weight = lists(1, 2, length)
+        scores.requires_grad_()
+        name = type(mean_squared_hinge(scores, weight, rows=10, margin=1.0).grad_fn).__name__
+        assert name == "CompiledHingeBackward"
+        name = type(
+            mean_squared_hinge(scores, weight, rows=length, margin=1.0).grad_fn
+        ).__name__
+        assert name == ("CompiledHingeBackward" if length == 10 else "SortedHingeBackward")

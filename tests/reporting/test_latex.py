@@ -1,0 +1,23 @@
+from fairtopk.reporting.tables import escaped, latex_table
+
+
+def test_a_table_has_rules_of_booktabs_and_numbers_as_formulas() -> None:
+    found = latex_table(
+        ["metric", "a_1", "p"], [["gap@5", "-0.25", "1e-05"], ["ndcg", "0.5", "nan"]]
+    )
+    assert found == (
+        r"""\begin{tabular}{lrr}
+\toprule
+metric & a\_1 & p \\
+\midrule
+gap@5 & $-0.25$ & $1 \times 10^{-5}$ \\
+ndcg & $0.5$ & -- \\
+\bottomrule
+\end{tabular}
+"""
+    )
+
+
+def test_every_sign_that_latex_reads_is_escaped() -> None:
+    assert escaped("a&b%c$d#e_f{g}") == r"a\&b\%c\$d\#e\_f\{g\}"
+    assert escaped("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
