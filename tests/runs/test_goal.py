@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.cli import train as goal_commands
 from fairtopk.cli.app import main
 from fairtopk.cli.train import verdict
 from fairtopk.errors import Exit, InputError, TrainingError
@@ -422,7 +421,7 @@ def test_a_missed_goal_ends_with_a_code_of_its_own(
     searched: Searched, reached: bool, code: Exit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {**searched.told, "reached": reached}
-    monkeypatch.setattr(goal_commands, "reach", lambda *_, **__: told)
+    monkeypatch.setattr("fairtopk.runs.goal_run.reach", lambda *_, **__: told)
     out = searched.out
     words = ["train", str(out / "goal.toml"), "--out", str(out), "--resume"]
     monkeypatch.setattr(sys, "argv", ["fairtopk", *words])
