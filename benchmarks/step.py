@@ -252,9 +252,9 @@ def plain_loss(scores: Tensor, batch: Batch, group: Tensor, averages: Tensor) ->
     lead = (scores[:, None, :] - scores[:, :RATED, None] + 1).relu() ** 2
     fresh = lead.mean(-1)
     averages[batch.pair] = 0.7 * averages[batch.pair] + 0.3 * fresh.detach()
-    rank = batch.length[:, None] * averages[batch.pair]
+    rank = batch.n_items[:, None] * averages[batch.pair]
     gain = (2 ** batch.relevance[:, :RATED] - 1) / batch.ideal_dcg[:, None]
-    slope = gain * batch.length[:, None] / ((1 + rank) * (1 + rank).log() ** 2)
+    slope = gain * batch.n_items[:, None] / ((1 + rank) * (1 + rank).log() ** 2)
     inside = torch.sigmoid(2 * (scores.detach() - lam))[:, :RATED]
     ranking = (inside * slope * fresh).sum(-1) * batch.n_relevant / RATED
     exposure = scores.softmax(-1) * torch.sigmoid(beta * (scores.detach() - lam))

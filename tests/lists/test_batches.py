@@ -108,7 +108,7 @@ def test_a_batch_tells_of_the_whole_list_it_stands_for(lists: ft.Lists) -> None:
     for k in (3, None):
         sampler = ft.ListSampler(lists, ft.ListSizes(4, 30), seed=0, ideal_k=k)
         batch = sampler.draw(np.array([5, 0, 9]), epoch=2)
-        assert batch.length.tolist() == [120] * 3
+        assert batch.n_items.tolist() == [120] * 3
         for row, user in enumerate([5, 0, 9]):
             grades = train.rating[train.offsets[user] : train.offsets[user + 1]]
             best = np.sort(grades)[::-1][:k]
@@ -121,7 +121,7 @@ def test_lists_that_stand_for_themselves_are_as_long_as_they_are() -> None:
     mask = torch.tensor([[True, True, False], [True, False, False]])
     relevance = torch.tensor([[0.0, 3.0, 5.0], [0.0, 0.0, 1.0]])
     batch = list_batch(torch.tensor([0, 1]), relevance, torch.zeros(2, 3).int(), mask)
-    assert batch.length.tolist() == [2, 1]
+    assert batch.n_items.tolist() == [2, 1]
     assert batch.n_relevant.tolist() == [1, 0]
     assert batch.ideal_dcg.tolist() == [7, 0]
     assert batch.weight.tolist() == [[1, 1, 0], [1, 0, 0]]
@@ -195,13 +195,13 @@ def test_shares_of_a_list_sum_to_one_and_are_those_of_the_batch_at_hand() -> Non
     mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
     relevance, group = torch.ones(2, 4), torch.zeros(2, 4, dtype=torch.int64)
     batch = list_batch(torch.arange(2), relevance, group, mask)
-    assert batch.size.tolist() == [3, 2]
+    assert batch.n_slots.tolist() == [3, 2]
     assert batch.valid.tolist() == mask.tolist()
     third = 1 / 3
     expected = torch.tensor([[third, third, third, 0], [0.5, 0.5, 0, 0]])
-    torch.testing.assert_close(batch.share, expected)
+    torch.testing.assert_close(batch.slot_weights, expected)
     heavier = batch._replace(weight=torch.tensor([[2.0, 1, 1, 0], [1, 3, 0, 0]]))
-    assert heavier.share.tolist() == [[0.5, 0.25, 0.25, 0], [0.25, 0.75, 0, 0]]
+    assert heavier.slot_weights.tolist() == [[0.5, 0.25, 0.25, 0], [0.25, 0.75, 0, 0]]
 
 
 def test_of_lists_that_stand_for_themselves_nothing_was_rated_before() -> None:

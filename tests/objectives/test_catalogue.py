@@ -97,7 +97,7 @@ def gaps(exposure: str, penalty_of: str) -> Callable[[Tensor, Batch], Tensor]:
         objective.fairness[0].register_forward_hook(lambda *call: seen.append(call[2].gap))
         objective(scores, batch)
         compared = batch.unrated if penalty_of == "unrated" else batch
-        return seen[0] * (compared.whole if exposure == "softmax" else 1)
+        return seen[0] * (compared.n_represented if exposure == "softmax" else 1)
 
     return found
 
@@ -105,7 +105,7 @@ def gaps(exposure: str, penalty_of: str) -> Callable[[Tensor, Batch], Tensor]:
 def ranks(scores: Tensor, batch: Batch) -> Tensor:
     """The mean over each list's rated items of their smoothed rank, in logarithms."""
     rows = batch.pair.shape[1]
-    mean = mean_squared_hinge(scores, batch.share, rows=rows, margin=1.0)
+    mean = mean_squared_hinge(scores, batch.slot_weights, rows=rows, margin=1.0)
     rated = batch.mask[:, :rows]
     return (N_ITEMS * mean + 1).log2().masked_fill(~rated, 0).sum(-1) / rated.sum(-1)
 

@@ -34,7 +34,7 @@ def drawn(step: int) -> tuple[Tensor, Batch]:
         query, relevance, torch.full((4, LENGTH), -1), torch.ones(4, LENGTH, dtype=torch.bool)
     )._replace(
         pair=query[:, None] * 5 + own,
-        length=torch.full((4,), N_ITEMS),
+        n_items=torch.full((4,), N_ITEMS),
         n_relevant=torch.tensor([5, 7, 5, 3]),
         ideal_dcg=torch.tensor([4.0, 8.0, 16.0, 5.5], dtype=torch.float64),
     )
@@ -78,7 +78,7 @@ def gains(batch: Batch) -> Tensor:
 
 def scalar(scores: Tensor, batch: Batch, u: Tensor, selection: Selection) -> Tensor:
     """LibAUC's value: psi f'(u) g + psi' f(u) (h - what lambda moves by), from our parts."""
-    gain, length = gains(batch), batch.length[:, None]
+    gain, length = gains(batch), batch.n_items[:, None]
     share = batch.weight / LENGTH
     fresh = mean_squared_hinge(scores, share, rows=N_RELEVANT, margin=1.0)
     value = (selection.psi[:, :N_RELEVANT] * ndcg_slope(u, gain, length) * fresh).sum()

@@ -21,7 +21,7 @@ def lists(scores: list[list[float]], *, length: int | None = None) -> tuple[Tens
         torch.arange(len(scores)), torch.zeros(mask.shape).double(), 0 * mask.long(), mask
     )
     if length is not None:
-        batch = batch._replace(length=torch.full((len(scores),), length))
+        batch = batch._replace(n_items=torch.full((len(scores),), length))
     return padded.double().masked_fill(~mask, 0), batch
 
 
@@ -67,7 +67,7 @@ def test_weights_say_how_many_items_a_slot_stands_for(seed: int, k: int) -> None
     scores, batch = lists([[0.0] * 7, [0.0] * 5])
     scores = torch.randn(2, 7, dtype=torch.float64, generator=generator)
     weight = torch.randint(1, 9, (2, 7), generator=generator).double() * batch.mask
-    batch = batch._replace(weight=weight, length=weight.sum(-1).long())
+    batch = batch._replace(weight=weight, n_items=weight.sum(-1).long())
     found = ExactThreshold(k, of_catalogue=True)(scores, batch).lam
     for row in range(2):
         repeated = (

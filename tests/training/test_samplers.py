@@ -84,7 +84,7 @@ def test_a_slot_stands_for_its_share_of_its_part(lists: ft.Lists, sampler: ListS
         expected = [n_owned / drawn] * drawn + [0.0] * (4 - drawn)
         expected += [rest / 20] * 20 + [15 / 6] * 6
         torch.testing.assert_close(weight, torch.tensor(expected))
-    torch.testing.assert_close(batch.whole, torch.full((60,), 120.0))
+    torch.testing.assert_close(batch.n_represented, torch.full((60,), 120.0))
     assert (batch.group == torch.from_numpy(lists.data.group)[batch.item.long()]).all()
 
 
@@ -98,7 +98,7 @@ def test_the_rest_may_be_shorter_than_what_is_asked_of_it(
         n_free = 120 - len(owned_by(lists, user))  # all of which are the head
         assert mask[4:114].sum() == 0
         assert mask[114:].sum() == min(90, n_free)
-    torch.testing.assert_close(batch.whole, torch.full((60,), 120.0))
+    torch.testing.assert_close(batch.n_represented, torch.full((60,), 120.0))
 
 
 def test_one_seed_and_one_head_give_the_same_lists(
@@ -166,4 +166,4 @@ def test_unrated_items_are_the_list_without_what_was_rated(sampler: ListSampler)
     assert (rest.weight[:, :4] == 0).all()
     for name in ("mask", "group", "weight"):
         assert torch.equal(getattr(rest, name)[:, 4:], getattr(batch, name)[:, 4:])
-    torch.testing.assert_close(rest.whole, rest.length.float())
+    torch.testing.assert_close(rest.n_represented, rest.n_items.float())

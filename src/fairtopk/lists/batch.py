@@ -29,7 +29,7 @@ class Columns(NamedTuple):
             ``[Q, R]``.
         weight: How many items of the whole list a slot stands for, ``[Q, L]``; 0 on padding,
             ones where the sample counts as uniform and stands for itself.
-        length: Length of the whole list, N_q, ``[Q]``.
+        n_items: Length of the whole list, N_q, ``[Q]``.
         n_relevant: Relevant items of the whole list, ``[Q]``.
         ideal_dcg: Ideal DCG of the whole list, Z_q, ``[Q]``.
     """
@@ -41,7 +41,7 @@ class Columns(NamedTuple):
     mask: Tensor
     pair: Tensor
     weight: Tensor
-    length: Tensor
+    n_items: Tensor
     n_relevant: Tensor
     ideal_dcg: Tensor
 
@@ -55,28 +55,28 @@ class Batch(Columns):
         return self.weight > 0
 
     @cached_property
-    def size(self) -> Tensor:
+    def n_slots(self) -> Tensor:
         """How many slots each list has at hand, in the type of weights, ``[Q]``."""
         return self.mask.to(self.weight.dtype).sum(-1)
 
     @cached_property
-    def counted(self) -> Tensor:
+    def slot_counts(self) -> Tensor:
         """How many items each slot of the list stands for, ``[Q, L]``; 0 off the list."""
         return self.weight * self.mask
 
     @cached_property
-    def whole(self) -> Tensor:
+    def n_represented(self) -> Tensor:
         """How many items the slots of a list stand for together, ``[Q]``.
 
         A sample that is weighted stands for the catalogue, one that counts as uniform for
-        itself: it has as many as `size`.
+        itself: it has as many as `n_slots`.
         """
-        return self.counted.sum(-1)
+        return self.slot_counts.sum(-1)
 
     @cached_property
-    def share(self) -> Tensor:
+    def slot_weights(self) -> Tensor:
         """The weight of each slot in a mean over its list, ``[Q, L]``; 0 off the list."""
-        return self.counted / self.whole[:, None]
+        return self.slot_counts / self.n_represented[:, None]
 
     @cached_property
     def unrated(self) -> "Batch":
@@ -87,12 +87,12 @@ class Batch(Columns):
         rows = self.pair.shape[1]
         rated = torch.zeros_like(self.mask)
         rated[:, :rows] = self.pair >= 0
-        left_out = (self.counted * rated).sum(-1)
+        left_out = (self.slot_counts * rated).sum(-1)
         return self._replace(
             group=self.group.masked_fill(rated, -1),
             mask=self.mask & ~rated,
             weight=self.weight.masked_fill(rated, 0),
-            length=self.length - left_out.round().to(self.length.dtype),
+            n_items=self.n_items - left_out.round().to(self.n_items.dtype),
         )
 
 
@@ -128,7 +128,7 @@ def list_batch(
         mask=mask,
         pair=torch.full((len(relevance), n_rows), -1, device=relevance.device),
         weight=mask.to(relevance.dtype),
-        length=mask.sum(-1),
+        n_items=mask.sum(-1),
         n_relevant=relevant.sum(-1),
         ideal_dcg=list_ideal_dcg(relevance[:, :n_rows], mask[:, :n_rows], ideal_k),
     )

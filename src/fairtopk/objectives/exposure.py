@@ -123,7 +123,7 @@ class ExposureDisparity(nn.Module):
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
         """
-        group, n_groups, length = batch.group, self.n_groups, batch.whole[:, None]
+        group, n_groups, length = batch.group, self.n_groups, batch.n_represented[:, None]
         size = group_sums(batch.weight, group, n_groups=n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         # A list with fewer than two groups has no disparity, and must not touch the averages.
@@ -140,7 +140,7 @@ class ExposureDisparity(nn.Module):
         total = group_sums(weighted * selection.psi, group, n_groups=n_groups)
         fresh = (total / size).log() + highest
         log_g = self.log_u_g.update(rows, fresh, where=present)
-        shared = batch.share * scaled
+        shared = batch.slot_weights * scaled
         fresh = shared.sum(-1, keepdim=True).log() + highest
         log_q = self.log_u_q.update(rows, fresh.expand(rows.shape), where=present)
         # A mean exposure is at most 1; a stale average could claim more.
@@ -183,7 +183,7 @@ class RankExposureDisparity(nn.Module):
         size = group_sums(batch.weight, batch.group, n_groups=self.n_groups)
         present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
         present &= (present.sum(-1) > 1)[:, None]
-        share, length = batch.share, batch.whole[:, None]
+        share, length = batch.slot_weights, batch.n_represented[:, None]
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
             mean_hinge = mean_squared_hinge(

@@ -234,11 +234,13 @@ class NdcgSurrogate(nn.Module):
         found = relevant.sum(-1).clamp(min=1).to(scores.dtype)
         scale = batch.n_relevant / found / len(scores)
         gain = torch.where(relevant, (2**relevance - 1) / batch.ideal_dcg[:, None], 0)
-        gain, length = gain * scale[:, None], batch.length[:, None]
+        gain, length = gain * scale[:, None], batch.n_items[:, None]
 
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
-            mean_hinge = mean_squared_hinge(leaf, batch.share, rows=rows, margin=self.margin)
+            mean_hinge = mean_squared_hinge(
+                leaf, batch.slot_weights, rows=rows, margin=self.margin
+            )
         fresh = mean_hinge.detach()
         # Eq. 17. Eq. 18 reads the old averages; we read the new, which exist from the first
         # visit on.

@@ -143,7 +143,7 @@ class Objective(nn.Module):
         That scale is the square of the length that exposures are means over: that of the list,
         or where slots are weighted that of the catalogue.
         """
-        settings, length = self.settings, batch.whole
+        settings, length = self.settings, batch.n_represented
         if not self.fairness:
             return torch.zeros_like(length)
         # Mean exposure is 1 / n by softmax; by rank it hardly depends on n.
@@ -163,21 +163,21 @@ def _select(scores: Tensor, cut: Cut, sharpness: Tensor, gradient: str) -> Selec
 
 def list_spread(scores: Tensor, batch: Batch) -> Tensor:
     """Return the population standard deviation of each list's scores, ``[Q]``."""
-    variance = (batch.counted * _centred(scores, batch) ** 2).sum(-1) / batch.whole
+    variance = (batch.slot_counts * _centred(scores, batch) ** 2).sum(-1) / batch.n_represented
     return variance.sqrt().clamp(min=SMALLEST_SPREAD)
 
 
 def anchor_spread(scores: Tensor, batch: Batch, spread: Tensor) -> Estimate:
     """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
-    pull = (spread - 1) / (batch.whole * spread)
+    pull = (spread - 1) / (batch.n_represented * spread)
     value = ((spread - 1) ** 2).mean() / 2
-    grad = pull[:, None] * (batch.counted * _centred(scores, batch)) / len(scores)
+    grad = pull[:, None] * (batch.slot_counts * _centred(scores, batch)) / len(scores)
     return Estimate(value, grad)
 
 
 def _centred(scores: Tensor, batch: Batch) -> Tensor:
     """Return scores less the mean of their list, 0 off the list, ``[Q, L]``."""
-    mean = (scores * batch.counted).sum(-1) / batch.whole
+    mean = (scores * batch.slot_counts).sum(-1) / batch.n_represented
     return (scores - mean[:, None]) * batch.mask
 
 

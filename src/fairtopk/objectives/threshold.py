@@ -190,13 +190,13 @@ class ExactThreshold(nn.Module):
 
     def top_share(self, batch: Batch) -> Tensor:
         """Return K / n, n being the length that K counts positions of, ``[Q]``."""
-        length = batch.length if self.of_catalogue else batch.size
+        length = batch.n_items if self.of_catalogue else batch.n_slots
         return self.k / length.to(batch.weight.dtype)
 
     def forward(self, scores: Tensor, batch: Batch) -> Cut:
         """Return the threshold of each list."""
         weight = batch.weight * batch.mask
-        length = batch.length if self.of_catalogue else batch.size
+        length = batch.n_items if self.of_catalogue else batch.n_slots
         # In this order a sample that counts as uniform gives exactly K.
         lam, slot = topk_threshold(scores, weight, self.k * (weight.sum(-1) / length))
         lam_slope = None
@@ -249,7 +249,7 @@ class TrackedThreshold(nn.Module):
         some = exact.lam.isfinite()
         old = self.lam[batch.query]
         old = torch.where(old.isnan(), exact.lam, old).masked_fill(~some, 0)
-        share = batch.share
+        share = batch.slot_weights
         top = self.exact.top_share(batch) * (1 + self.epsilon / self.exact.k)
         slope = threshold_slope(scores, share, old, top, **self.tau)
         curvature, cross = threshold_curvature(scores, share, old, **self.tau)
