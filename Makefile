@@ -33,6 +33,7 @@ format: $(READY)
 lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	@$(BIN)/python tools/house.py --static  # a report, not a gate
 
 types: $(READY)
 	$(BIN)/mypy
