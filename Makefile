@@ -48,8 +48,8 @@ docs: $(VENV)/.ready-docs
 RESULTS ?= runs/results
 results: $(READY)
 	@test -n "$(FAIRTOPK_DATA)" || { echo "set FAIRTOPK_DATA to the folder with the MovieLens archive"; exit 2; }
-	$(BIN)/python benchmarks/results.py --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)"
-	$(BIN)/python benchmarks/choices.py --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)/choices"
+	$(BIN)/python -m studies.movielens.run --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)"
+	$(BIN)/python -m studies.movielens.choices --data "$(FAIRTOPK_DATA)" --out "$(RESULTS)/choices"
 
 # A stamp is renewed when the dependencies change.
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -76,7 +76,7 @@ $(VENV)/.ready-oracles: Makefile $(READY)
 
 clean:
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests benchmarks studies tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Pins what is installed now, after an upgrade that passed `make check`.
 constraints: $(READY) $(VENV)/.ready-docs $(VENV)/.ready-oracles

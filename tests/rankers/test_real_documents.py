@@ -1,7 +1,6 @@
-"""Rankers of features on published data, read as benchmarks/documents.py reads them."""
+"""Rankers of features on published data, read as studies/documents reads them."""
 
 import math
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,9 @@ import pytest
 import torch
 
 import fairtopk as ft
+from studies.documents.sets import SETS, TEST, TRAINING
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-SETS = runpy.run_path(str(BENCHMARKS / "document_sets.py"))["SETS"]
 pytestmark = pytest.mark.slow  # trainings
-TRAINING, TEST = 0, 2
 STEPS, RATE, BATCH = 200, 5e-2, 32
 # Rows, lists, protected, of unknown group, features; the readme of the data says the same.
 FACTS = {

@@ -1,10 +1,11 @@
-"""The tables of docs/results/documents.md, from the rows that `documents.py` wrote."""
+"""The tables of docs/results/documents.md, from the rows that `run` wrote."""
 
 import math
-import re
 
 import polars as pl
-from document_sets import SETS
+
+from studies.documents.sets import SETS
+from studies.page import table
 
 BLIND = "k-song"
 METHODS = ("kso-red", "so-red", "ng-de", "deltr")
@@ -34,14 +35,6 @@ def tables(found: pl.DataFrame) -> dict[str, str]:
         "mq2008": _quality(blind.filter(data="mq2008")),
         "steps": _steps(found),
     }
-
-
-def written(page: str, shown: dict[str, str]) -> str:
-    """Return a page with the tables between their marks."""
-    for name, table in shown.items():
-        mark = re.escape(f"<!-- {name} -->")
-        page = re.sub(f"({mark}\n).*?({mark})", rf"\1{table}\n\2", page, flags=re.DOTALL)
-    return page
 
 
 def relative(found: pl.DataFrame) -> pl.DataFrame:
@@ -80,9 +73,8 @@ def choice(found: pl.DataFrame) -> pl.DataFrame:
 
 def _by_set(chosen: pl.DataFrame) -> str:
     """Return means and deviations of every set, model and method; chance is the floor."""
-    lines = _head(
-        ["data", "model", "method", "C/n²", "NDCG", *GAPS.values(), "by rank, signed"]
-    )
+    head = ["data", "model", "method", "C/n²", "NDCG", *GAPS.values(), "by rank, signed"]
+    lines = []
     for (data, model), part in chosen.group_by(["data", "model"], maintain_order=True):
         name, kind = str(data), str(model)
         for method in (BLIND, *METHODS):
@@ -92,20 +84,19 @@ def _by_set(chosen: pl.DataFrame) -> str:
             gaps = [_spread(rows[one]) for one in GAPS]
             signed = f"{rows['rank_exposure_gap_signed'].mean():+.2f}"
             ndcg = _spread(rows["ndcg"])
-            lines.append(_line([name, kind, method, _weight(rows), ndcg, *gaps, signed]))
+            lines.append([name, kind, method, _weight(rows), ndcg, *gaps, signed])
             name = kind = ""
             if method == BLIND:
                 floors = [_mean(rows[f"{one}_floor"]) for one in GAPS]
-                lines.append(_line(["", "", "chance", "", "", *floors, ""]))
-    return "\n".join(lines)
+                lines.append(["", "", "chance", "", "", *floors, ""])
+    return table(head, lines)
 
 
 def _overall(chosen: dict[int, pl.DataFrame]) -> str:
     """Return medians over sets of what each method costs and cuts, in per cent."""
     cuts = [f"{name} cut" for name in GAPS.values()]
-    lines = _head(
-        ["K", "model", "method", "NDCG lost", *cuts, "sets cut by rank beyond 2 s.e."]
-    )
+    head = ["K", "model", "method", "NDCG lost", *cuts, "sets cut by rank beyond 2 s.e."]
+    lines = []
     for k, found in chosen.items():
         for model in ("linear", "mlp"):
             for method in METHODS:
@@ -118,8 +109,8 @@ def _overall(chosen: dict[int, pl.DataFrame]) -> str:
                 )
                 values = [f"{of_set[one].median():.0f}" for one in ("ndcg", *GAPS)]
                 beyond = f"{of_set['beyond'].sum()} of {len(of_set)}"
-                lines.append(_line([str(k), model, method, *values, beyond]))
-    return "\n".join(lines)
+                lines.append([str(k), model, method, *values, beyond])
+    return table(head, lines)
 
 
 def _pairs(found: pl.DataFrame, method: str) -> pl.DataFrame:
@@ -142,7 +133,8 @@ def _beyond() -> pl.Expr:
 def _weights(found: pl.DataFrame) -> str:
     """Return medians over sets at each weight, none of which was chosen."""
     cuts = [f"{name} cut" for name in GAPS.values()]
-    lines = _head(["model", "method", "C/n²", "NDCG lost", *cuts])
+    head = ["model", "method", "C/n²", "NDCG lost", *cuts]
+    lines = []
     for model in ("linear", "mlp"):
         part = found.filter(model=model)
         for method in METHODS:
@@ -150,29 +142,31 @@ def _weights(found: pl.DataFrame) -> str:
             for (c,), rows in pairs.group_by(["c_relative"], maintain_order=True):
                 of_set = rows.group_by("data").agg(_lost("ndcg"), *(_lost(one) for one in GAPS))
                 values = [f"{of_set[one].median():.0f}" for one in ("ndcg", *GAPS)]
-                lines.append(_line([model, method, f"{c:g}", *values]))
-    return "\n".join(lines)
+                lines.append([model, method, f"{c:g}", *values])
+    return table(head, lines)
 
 
 def _curve(found: pl.DataFrame) -> str:
     """Return what becomes of protected students as the weight of DELTR rises."""
     head = ["data", "C/n²", "exposure, protected / others", "share of the top 10", "P@10"]
-    lines = _head([*head, "NDCG@10"])
+    head = [*head, "NDCG@10"]
+    lines = []
     for (data,), part in found.group_by(["data"], maintain_order=True):
         name = str(data)
         for (c,), rows in part.sort("c_relative").group_by(["c_relative"], maintain_order=True):
             shown = [_spread(rows[one]) for one in ("exposure_ratio", "share")]
             quality = [_spread(rows[one]) for one in ("precision", "ndcg")]
-            lines.append(_line([name, f"{c:g}", *shown, *quality]))
+            lines.append([name, f"{c:g}", *shown, *quality])
             name = ""
-    return "\n".join(lines)
+    return table(head, lines)
 
 
 def _quality(found: pl.DataFrame) -> str:
-    lines = _head(["model", "NDCG@10"])
+    head = ["model", "NDCG@10"]
+    lines = []
     for (model,), rows in found.group_by(["model"], maintain_order=True):
-        lines.append(_line([str(model), _spread(rows["ndcg"])]))
-    return "\n".join(lines)
+        lines.append([str(model), _spread(rows["ndcg"])])
+    return table(head, lines)
 
 
 def _steps(found: pl.DataFrame) -> str:
@@ -183,15 +177,16 @@ def _steps(found: pl.DataFrame) -> str:
         found.filter(steps=many), on=keys, nulls_equal=True, suffix="_long"
     )
     names = [f"NDCG, {few}", f"NDCG, {many:,}", f"by rank, {few}", f"by rank, {many:,}"]
-    lines = _head(["data", "model", "method", *names])
+    head = ["data", "model", "method", *names]
+    lines = []
     for row in both.iter_rows(named=True):
         values = [
             f"{row[f'valid_{one}{form}']:.3f}"
             for one in ("ndcg", "rank_exposure_gap")
             for form in ("", "_long")
         ]
-        lines.append(_line([row["data"], row["model"], row["method"], *values]))
-    return "\n".join(lines)
+        lines.append([row["data"], row["model"], row["method"], *values])
+    return table(head, lines)
 
 
 def _weight(rows: pl.DataFrame) -> str:
@@ -205,11 +200,3 @@ def _mean(values: pl.Series) -> str:
 
 def _spread(values: pl.Series) -> str:
     return _mean(values) + ("" if len(values) < 2 else f" ± {values.std():.3f}")
-
-
-def _head(names: list[str]) -> list[str]:
-    return [_line(names), f"|{' --- |' * len(names)}"]
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

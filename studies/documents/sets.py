@@ -1,4 +1,4 @@
-"""Published data with features and groups, as `documents.py` trains on them.
+"""Published data with features and groups, as `run` trains on them.
 
 Rows are shuffled by seed, for some files stand in order of relevance, and equal scores are
 ranked by row. A seed also says which lists are for training, for validation and for testing.

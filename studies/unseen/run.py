@@ -1,9 +1,9 @@
 """What a distilled order is worth on items that were never seen: seen and held-out lists.
 
-Usage: python benchmarks/unseen.py --data DIR [--seeds 3] [--page docs/results/catalogue.md]
+Usage: python -m studies.unseen.run --data DIR [--seeds 3] [--page docs/results/catalogue.md]
 
 `DIR` holds a MovieLens archive, of which the largest is taken, and in ``ltr`` the files that
-`document_sets.py` reads. A scorer of features is distilled (``fair-distill``, c = 1) and
+`studies.documents.sets` reads. A scorer of features is distilled (``fair-distill``, c = 1) and
 compared with its own teacher (c = 0, the same seed), once on documents like those it learnt
 from and once on others. Of MovieLens those are lists of the same users, of films that are in
 training lists and of the fifth that is in none; of the other sets, training and test lists. The
@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from document_page import written
-from document_sets import SETS, TEST, TRAINING
-from unseen_items import GROUPINGS, Documents, film_lists, read_films
 
 import fairtopk as ft
 from fairtopk.reproduce.plan import find_data
+from studies.documents.sets import SETS, TEST, TRAINING
+from studies.page import fill_marks, table
+from studies.unseen.films import GROUPINGS, Documents, film_lists, read_films
 
 PUBLISHED = ("law, race", "engineering, gender", "papers, h-index", "compas, race")
 K = {"films": 50, "others": 10}
@@ -48,11 +48,11 @@ def main() -> None:
     torch.set_num_threads(1)
     rows = pl.DataFrame(list(measured(asked.data, asked.seeds)))
     if asked.page is None:
-        print(table(rows))
+        print(shown(rows))
         return
     rows.write_csv(asked.page.with_name("unseen.csv"), float_precision=8)
     page = asked.page.read_text(encoding="utf-8")
-    asked.page.write_text(written(page, {"unseen": table(rows)}), "utf-8")
+    asked.page.write_text(fill_marks(page, {"unseen": shown(rows)}), "utf-8")
 
 
 def measured(folder: Path, seeds: int) -> Iterator[dict[str, Any]]:
@@ -120,7 +120,7 @@ def labels(lists: Documents) -> list[str | None]:
     return [names[one] for one in lists.group]
 
 
-def table(rows: pl.DataFrame) -> str:
+def shown(rows: pl.DataFrame) -> str:
     """Return means and standard deviations over seeds of what distilling lost and cut."""
     keys = ["data", "told", "model"]
     pairs = rows.filter(c=1.0).join(
@@ -129,15 +129,15 @@ def table(rows: pl.DataFrame) -> str:
     head = ["data", "group told", "model", *(f"NDCG lost, {one}, %" for one in PARTS),
             *(f"gap by rank cut, {one}, %" for one in PARTS),
             *(f"signed gap, {one}, 1e-3" for one in PARTS)]  # fmt: skip
-    lines = [_line(head), f"|{' --- |' * len(head)}"]
+    lines = []
     for (data, told, model), part in pairs.group_by(keys, maintain_order=True):
         each = [part.filter(part=one) for one in PARTS]
         cells = [str(data), "yes" if told else "no", str(model)]
         cells += [_fallen(one, "ndcg", 1) for one in each]
         cells += [_fallen(one, "rank_exposure_gap", 0) for one in each]
         cells += [_signed(one) for one in each]
-        lines.append(_line(cells))
-    return "\n".join(lines)
+        lines.append(cells)
+    return table(head, lines)
 
 
 def _fallen(rows: pl.DataFrame, name: str, digits: int) -> str:
@@ -151,10 +151,6 @@ def _signed(rows: pl.DataFrame) -> str:
         1e3 * np.mean(rows[one].to_numpy()) for one in (f"{SIGNED}_teacher", SIGNED)
     )
     return f"{before:+.1f} → {after:+.1f}"
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":

@@ -1,11 +1,9 @@
-"""The records of runs that benchmarks/run_records.py keeps beside the pages."""
+"""The records of runs that studies/movielens/records.py keeps beside the pages."""
 
 import json
 import lzma
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,19 +15,11 @@ from fairtopk.reranking.request import Asked
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.result import ResultFile, sealed
 from fairtopk.runs.sweep import Event, is_done
+from studies.movielens import records
 
 pytestmark = pytest.mark.slow  # the paper's tables, pages and figures are written once
 
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def records() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-        import run_records
-
-        return sys.modules[run_records.__name__]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -59,7 +49,7 @@ def told(runs: Path) -> dict[tuple[str, str], tuple[dict[str, float], dict[str, 
     }
 
 
-def test_published_records_are_metrics_files_of_this_version(records: ModuleType) -> None:
+def test_published_records_are_metrics_files_of_this_version() -> None:
     found = records._read(REPOSITORY / "docs" / "results" / "movielens-runs.jsonl.xz")
     whose = {"run": "", "config": "", "data": ""}
     for record in found.values():
@@ -71,7 +61,7 @@ def test_published_records_are_metrics_files_of_this_version(records: ModuleType
 
 @pytest.mark.slow
 def test_pages_read_the_same_of_runs_that_were_brought_back(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     path, again = tmp_path / "runs.jsonl.xz", tmp_path / "again"
     records.keep(cells, runs, path)
@@ -88,7 +78,7 @@ def test_pages_read_the_same_of_runs_that_were_brought_back(
 
 
 def test_a_record_does_not_tell_where_data_is(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
     text = lzma.decompress((tmp_path / "runs.jsonl.xz").read_bytes()).decode()
@@ -97,7 +87,7 @@ def test_a_record_does_not_tell_where_data_is(
 
 
 def test_runs_at_hand_and_records_of_another_config_are_left_alone(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "runs.jsonl.xz"
     records.keep(cells, runs, path)
@@ -112,7 +102,7 @@ def test_runs_at_hand_and_records_of_another_config_are_left_alone(
 
 
 def test_a_record_stays_where_its_run_is_not_at_hand(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     path, again = tmp_path / "runs.jsonl.xz", tmp_path / "again"
     records.keep(cells, runs, path)
@@ -123,7 +113,7 @@ def test_a_record_stays_where_its_run_is_not_at_hand(
 
 
 def test_falls_are_known_again_of_runs_that_were_brought_back(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     path, again, found = tmp_path / "runs.jsonl.xz", tmp_path / "again", {"gap": Fall(1, 2, 3)}
 
@@ -140,7 +130,7 @@ def test_falls_are_known_again_of_runs_that_were_brought_back(
 
 
 def test_a_run_that_is_not_done_has_no_record(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     (runs / cells[0].name / "metrics.json").unlink()
     records.keep(cells, runs, tmp_path / "runs.jsonl.xz")
@@ -149,7 +139,7 @@ def test_a_run_that_is_not_done_has_no_record(
 
 
 def test_a_commit_is_noted_for_runs_that_were_trained_now(
-    records: ModuleType, cells: list[Cell], runs: Path, tmp_path: Path
+    cells: list[Cell], runs: Path, tmp_path: Path
 ) -> None:
     seen: list[Event] = []
     watch = records.noting("abc1234", runs, seen.append)

@@ -2,13 +2,13 @@
 
 And K-SONG, which it starts from, with other K.
 
-Usage: python benchmarks/choices.py --data DIR --out DIR [--page docs/results/findings.md]
-           [--recorded]
+Usage: python -m studies.movielens.choices --data DIR --out DIR
+           [--page docs/results/findings.md] [--recorded]
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
 folder of `--out` what is not trained there yet, and puts a table between the marks of the page,
 and every number into ``choices.csv`` beside it. ``choices-runs.jsonl.xz`` there has a record of
-every run, see `run_records`; with `--recorded` these are not trained again.
+every run, see `records`; with `--recorded` these are not trained again.
 """
 
 import argparse
@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from document_page import written
-from result_text import signed, table
-from results import commit, movielens_plan
-from run_records import bring_back, keep, noting
 
 from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
 from fairtopk.reproduce.views import change_of
 from fairtopk.runs.grid import Afterwards, Cell, cells_of
 from fairtopk.runs.result import METRICS, Owner, read_result
 from fairtopk.runs.sweep import run_sweep
+from studies.movielens.records import bring_back, keep, noting
+from studies.movielens.rows import signed, table_or_note
+from studies.movielens.run import commit, movielens_plan
+from studies.page import fill_marks
 
 RECORDS = "choices-runs.jsonl.xz"
 KS = (50, 100, 200)
@@ -81,7 +81,7 @@ def main() -> None:
     tell_failures(outcome)
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
-    asked.page.write_text(written(asked.page.read_text(), {"choices": shown(rows)}))
+    asked.page.write_text(fill_marks(asked.page.read_text(), {"choices": shown(rows)}))
 
 
 def cells_for(choice: str, data: Path) -> list[Cell]:
@@ -134,7 +134,7 @@ def shown(rows: pl.DataFrame) -> str:
         towards = " / ".join(signed(value) for value in part[SIGNED])
         lines.append([str(choice), told, str(part["seeds"][0]), *cells, towards])
     head = ["setting", "C", "seeds", "NDCG, %", "Eq. 9, %", "by rank, %", "by rank, signed"]
-    return table(head, lines)
+    return table_or_note(head, lines)
 
 
 if __name__ == "__main__":

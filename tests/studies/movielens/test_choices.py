@@ -1,26 +1,16 @@
-"""The table of settings, one changed at a time, that benchmarks/choices.py makes."""
+"""The table of settings, one changed at a time, that studies/movielens/choices.py makes."""
 
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import polars as pl
 import pytest
 
 from fairtopk.runs.config_file import dump_config
 from fairtopk.runs.result import config_digest, sealed
+from studies.movielens import choices
 
-REPOSITORY = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def choices() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-        import choices
-
-        return sys.modules[choices.__name__]
+REPOSITORY = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -30,7 +20,7 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_each_choice_changes_what_is_trained(choices: ModuleType, data: Path) -> None:
+def test_each_choice_changes_what_is_trained(data: Path) -> None:
     texts = [
         dump_config(cell.config)
         for choice in choices.CHOICES
@@ -40,7 +30,7 @@ def test_each_choice_changes_what_is_trained(choices: ModuleType, data: Path) ->
     assert len(texts) == len(set(texts)) == 3 * blind + 3 * 2 * (len(choices.CHOICES) - blind)
 
 
-def test_changes_are_from_k_song_of_the_same_seed(choices: ModuleType, data: Path) -> None:
+def test_changes_are_from_k_song_of_the_same_seed(data: Path) -> None:
     cells = {one: choices.cells_for(one, data) for one in (choices.BLIND, choices.DEFAULTS)}
     for of in cells.values():
         for cell in of:

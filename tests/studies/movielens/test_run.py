@@ -1,33 +1,24 @@
-"""The pages of docs/results that benchmarks/results.py makes of the runs of `reproduce`."""
+"""The pages of docs/results that studies/movielens/run.py makes of the runs of `reproduce`."""
 
 import re
 import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
 
 import polars as pl
 import pytest
 from paper_runs import REAL, Made
 
+from studies.movielens import tables
+
 pytestmark = pytest.mark.slow  # the pages of the paper's runs are written once
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 MARKED = re.compile(r"(<!-- [a-z]+ -->)\n.*?\1", re.DOTALL)  # with what is between
 ELSEWHERE = {"<!-- choices -->"}  # filled by another script
 TITLES = ["embedded", "horror", "MovieLens, not run"]
 
 
 @pytest.fixture(scope="module")
-def results() -> ModuleType:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "benchmarks"))
-        import results
-
-        return sys.modules[results.__name__]
-
-
-@pytest.fixture(scope="module")
-def pages(results: ModuleType, made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, pages = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("pages")
     shutil.copytree(made.out, out, dirs_exist_ok=True)
     for run in (out / "runs").glob("*/*/seed*"):
@@ -37,8 +28,8 @@ def pages(results: ModuleType, made: Made, tmp_path_factory: pytest.TempPathFact
         (pages / name).write_text(MARKED.sub(r"\1\n\1", text))
     (pages / "README.md").write_text("<!-- headline -->\n<!-- headline -->\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "FIGURES", (REAL, "not-drawn"))
-        results.write_pages(out, pages, pages / "README.md", TITLES)
+        patch.setattr(run, "FIGURES", (REAL, "not-drawn"))
+        run.write_pages(out, pages, pages / "README.md", TITLES)
     return pages
 
 
@@ -111,10 +102,10 @@ def test_gammas_stand_side_by_side_at_one_weight(pages: Path) -> None:
      (0.8, 1.0, "no fall"), (None, 0.5, "undefined")],
 )  # fmt: skip
 def test_the_share_of_a_fall_is_told_where_there_is_one(
-    results: ModuleType, flat: float | None, after: float, told: str
+    flat: float | None, after: float, told: str
 ) -> None:
     falls = pl.DataFrame({"before": [1.0], "flat": [flat], "after": [after]})
-    assert sys.modules["result_tables"]._share(falls) == told
+    assert tables._share(falls) == told
 
 
 def test_data_without_runs_has_a_page_that_says_so(pages: Path) -> None:

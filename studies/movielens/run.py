@@ -1,6 +1,6 @@
 """The paper's experiments on MovieLens, from training to the pages of docs/results.
 
-Usage: python benchmarks/results.py --data DIR --out DIR [--pages docs/results] [--recorded]
+Usage: python -m studies.movielens.run --data DIR --out DIR [--pages docs/results] [--recorded]
            [--trained]
 
 `DIR` of the data holds a published archive; of several, the largest is taken. Trains in the
@@ -10,7 +10,7 @@ reproduce` does, and puts them on the pages: tables between the marks of ``movie
 ``movielens.csv``. With `--trained` nothing is trained: pages are of what is done so far, and
 say how much that is.
 
-``movielens-runs.jsonl.xz`` beside the pages has a record of every run, see `run_records`. With
+``movielens-runs.jsonl.xz`` beside the pages has a record of every run, see `records`. With
 `--recorded` such runs are not trained again; without their models, pictures of rankings stay
 as they are.
 """
@@ -21,18 +21,17 @@ import subprocess
 from pathlib import Path
 
 import polars as pl
-from document_page import written
 from PIL import Image
-from result_rows import read_rows
-from result_tables import findings, included, seeds
-from result_text import NOTHING, Read
-from run_records import bring_back, commits, keep, noting
 
 from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
 from fairtopk.reporting.figures import slug
 from fairtopk.reproduce.output import RUNS, Plan, reproduce, write_paper
 from fairtopk.reproduce.plan import FULL, KS, TRAINED_K, find_data, paper_cells
 from fairtopk.reproduce.tradeoffs import GAPS, PROTOCOLS
+from studies.movielens.records import bring_back, commits, keep, noting
+from studies.movielens.rows import NOTHING, Read, read_rows
+from studies.movielens.tables import findings, included, seeds
+from studies.page import fill_marks
 
 ABLATION = "ablation-gamma"
 FIGURES = ("tradeoff-exposure_gap", "tradeoff-exposure_gap_mse",
@@ -122,7 +121,7 @@ def write_pages(out: Path, pages: Path, readme: Path, titles: list[str]) -> None
     }
     found = findings(read)
     for path in (pages / f"{NAME}.md", pages / "findings.md", readme):
-        path.write_text(written(path.read_text(), shown | found))
+        path.write_text(fill_marks(path.read_text(), shown | found))
 
 
 def _read(out: Path, titles: list[str]) -> Read:

@@ -1,6 +1,6 @@
 """Who is fair on the whole catalogue: distilled, trained there, trained on samples, re-ranked.
 
-Usage: python benchmarks/catalogue.py --data DIR --out DIR [--seeds 5] [--groups horror ...]
+Usage: python -m studies.catalogue.run --data DIR --out DIR [--seeds 5] [--groups horror ...]
        [--page docs/results/catalogue.md]
 
 `DIR` of the data holds a MovieLens archive, of which the largest is taken. Trains what `--out`
@@ -21,8 +21,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from catalogue_page import KEPT, tables
-from document_page import written
 
 from fairtopk.evaluation import evaluate_full
 from fairtopk.reproduce.plan import find_data
@@ -32,6 +30,8 @@ from fairtopk.runs.open import open_run
 from fairtopk.runs.sweep import Event, run_sweep
 from fairtopk.runs.validation import MOST_USERS
 from fairtopk.storage import write_text
+from studies.catalogue.page import KEPT, tables
+from studies.page import fill_marks
 
 KS = (50, 100, 200)
 LISTS = {"rated": 10, "unrated": 300}
@@ -83,7 +83,7 @@ def main() -> None:
         print("\n\n".join(shown.values()))
         return
     table.write_csv(asked.page.with_suffix(".csv"), float_precision=8)
-    asked.page.write_text(written(asked.page.read_text(encoding="utf-8"), shown), "utf-8")
+    asked.page.write_text(fill_marks(asked.page.read_text(encoding="utf-8"), shown), "utf-8")
 
 
 def cells_of_one(data: dict[str, Any], seed: int) -> dict[str, Cell]:

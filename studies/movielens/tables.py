@@ -1,27 +1,38 @@
-"""The tables of docs/results/movielens.md and findings.md, from what `results.py` read."""
+"""The tables of docs/results/movielens.md, findings.md and the README, as Markdown.
+
+They answer whether KSO-RED leads, what gamma and the sharpness of psi do, how much of a smaller
+gap comes from flatter scores, and what carries over from sampled lists to the full catalogue.
+"""
 
 import math
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import polars as pl
-from result_claims import (
-    OURS,
-    RIVALS,
-    against_rivals,
-    chances,
-    dominates,
-    gamma,
-    sharpness,
-    starts,
-    verdict,
-)
-from result_text import NONE, NOTHING, Read, columns, percent, signed, table
 
+from fairtopk.objectives.methods import METHODS
 from fairtopk.reporting.figures import slug
-from fairtopk.reproduce.tradeoffs import CHANCE, GAPS, PROTOCOLS
-from fairtopk.reproduce.views import BASE, LOSS, NAMES, PLUS
+from fairtopk.reproduce.tradeoffs import CHANCE, GAPS, OURS, PROTOCOLS
+from fairtopk.reproduce.views import ALGORITHM_1, BASE, LOSS, NAMES, PLUS, SeedMean
+from studies.movielens.rows import (
+    NONE,
+    NOTHING,
+    Read,
+    changes,
+    columns,
+    difference,
+    of_runs,
+    percent,
+    points,
+    signed,
+    table_or_note,
+)
 
+RIVALS = (ALGORITHM_1, *(NAMES[n] for n in ("so-red", "ng-de", "deltr", "dpr-rsp", "dpr-reo")))
+OWN_GAMMA = {NAMES[name]: METHODS[name].gamma_u for name in ("so-red", "kso-red")}
+SETTINGS = {OURS: "sharp, exact, gamma 1", ALGORITHM_1: "sigmoid(2x), tracked, gamma 0.2"}
+WEIGHTS = (1e4, 5e4, 1e5)  # at which the two are put side by side
 ROBUST = NAMES["robust"]
 RERANKED = f"{BASE}{PLUS}det-const-sort"
 LABELS = " ("  # what follows in a method's name says that it needs labels
@@ -66,7 +77,7 @@ def seeds(read: Read) -> str:
             for name in ("k-song", "kso-red")
         ]
         lines.append([title, f"{of['run'].n_unique():,}", *map(str, counts)])
-    return table(["data", "runs", "seeds of K-SONG", "seeds of KSO-RED"], lines)
+    return table_or_note(["data", "runs", "seeds of K-SONG", "seeds of KSO-RED"], lines)
 
 
 def headline(read: Read) -> str:
@@ -83,7 +94,7 @@ def headline(read: Read) -> str:
         cells = [_three(of[title]) if title in of else NONE for title in titles]
         labels = "yes" if method in (ROBUST, RERANKED) else "no"
         lines.append([str(method).partition(LABELS)[0], labels, *cells])
-    return table(["method", "labels when serving", *titles], lines)
+    return table_or_note(["method", "labels when serving", *titles], lines)
 
 
 def _three(chosen: pl.DataFrame) -> str:
@@ -113,7 +124,9 @@ def _flat(read: Read) -> str:
             cells = [_share(of.filter(pl.col("k") == k)) for k in ks]
             count = str(of["seed"].n_unique())
             lines.append([row["data"], row["method"], row["weight"], count, *cells])
-    return table(["data", "method", "weight", "seeds", *(f"K = {k}" for k in ks)], lines)
+    return table_or_note(
+        ["data", "method", "weight", "seeds", *(f"K = {k}" for k in ks)], lines
+    )
 
 
 def _share(falls: pl.DataFrame) -> str:
@@ -153,7 +166,7 @@ def _protocols(read: Read) -> str:
     head = ["data", "method", "weight", "seeds", "K"]
     for words in PROTOCOLS.values():
         head += [f"{words}: NDCG", "by rank", "signed"]
-    return table(head, lines)
+    return table_or_note(head, lines)
 
 
 def _carried(read: Read) -> str:
@@ -177,7 +190,7 @@ def _carried(read: Read) -> str:
         further = part.filter(pl.col("rank_exposure_gap_signed_full").abs() > pl.col("blind"))
         lines.append([str(data), str(k), str(part.height), str(wider), str(further.height)])
     head = ["data", "K", "points fairer on sampled lists", "gap wider on the catalogue"]
-    return table([*head, "groups further apart in the mean there"], lines)
+    return table_or_note([*head, "groups further apart in the mean there"], lines)
 
 
 def _chance(read: Read) -> str:
@@ -197,7 +210,9 @@ def _chance(read: Read) -> str:
             left.append(NONE if row["change"] is None else f"{100 * (1 + row['change']):.0f} %")
         count = str(part["seeds"].max())
         lines.append([str(data), PROTOCOLS[str(protocol)], str(k), count, *left])
-    return table(["data", "lists", "K", "seeds", *(f"left, {n}" for n in GAPS.values())], lines)
+    return table_or_note(
+        ["data", "lists", "K", "seeds", *(f"left, {n}" for n in GAPS.values())], lines
+    )
 
 
 def _rerank(read: Read) -> str:
@@ -217,7 +232,7 @@ def _rerank(read: Read) -> str:
             needs = "yes" if labels else "no"
             lines.append([str(data), name, needs, str(weight), _count(part), *cells])
     head = ["data", "method", "labels when serving", "weight", "seeds", *columns("@50")]
-    return table(head, lines)
+    return table_or_note(head, lines)
 
 
 def _chosen(read: Read, gap: str, protocol: str) -> pl.DataFrame:
@@ -243,3 +258,159 @@ def _weight(label: str) -> float:
     """Return the number in a label such as ``C = 1e+06``; NaN where there is none."""
     found = re.search(r"= ([0-9.e+-]+)", label)
     return float(found[1]) if found else math.nan
+
+
+class Against(NamedTuple):
+    """KSO-RED beside a rival, each at the weight that was chosen for the gap.
+
+    Attributes:
+        data: What the data set is called.
+        protocol: Of the lists.
+        gap: That is compared.
+        k: Its K.
+        rival: Which.
+        change: By how much more KSO-RED changes the gap, as a share of K-SONG's.
+    """
+
+    data: str
+    protocol: str
+    gap: str
+    k: int
+    rival: str
+    change: SeedMean
+
+
+def against_rivals(read: Read) -> Iterator[Against]:
+    """Yield every comparison of KSO-RED with a trained method, seed by seed."""
+    if read.chosen.is_empty():
+        return
+    ks = read.chosen["k"].unique().sort()
+    for (data, gap), part in read.chosen.group_by(["data", "chosen_for"], maintain_order=True):
+        runs = dict(part.select("method", "runs").unique("method").iter_rows())
+        if OURS not in runs:
+            continue
+        ours, blind = (of_runs(read.results, runs[name]) for name in (OURS, BASE))
+        rivals = {r: of_runs(read.results, runs[r]) for r in RIVALS if r in runs}
+        for protocol in PROTOCOLS:
+            for k in ks:
+                key = (protocol, str(gap), k)
+                for rival, theirs in rivals.items():
+                    if key in ours and key in theirs:
+                        change = difference(ours[key], theirs[key], blind[key])
+                        yield Against(str(data), protocol, str(gap), k, rival, change)
+
+
+def dominates(against: list[Against]) -> str:
+    """Return every comparison in percentage points of K-SONG's gap."""
+    found: dict[tuple[str, str, str, int], dict[str, SeedMean]] = {}
+    for one in against:
+        key = (one.data, one.protocol, one.gap, one.k)
+        found.setdefault(key, {})[one.rival] = one.change
+    lines = []
+    for (data, protocol, gap, k), of in found.items():
+        seeds = str(max(change.seeds for change in of.values()))
+        cells = [points(of[rival]) if rival in of else NONE for rival in RIVALS]
+        lines.append([data, PROTOCOLS[protocol], GAPS[gap], str(k), seeds, *cells])
+    return table_or_note(["data", "lists", "gap", "K", "seeds", *RIVALS], lines)
+
+
+def verdict(against: list[Against]) -> str:
+    """Return how often KSO-RED cuts a gap by more, by less, or cannot be told from a rival."""
+    lines = []
+    for rival in RIVALS:
+        for protocol, words in PROTOCOLS.items():
+            of = [one for one in against if (one.rival, one.protocol) == (rival, protocol)]
+            if of:
+                cells = [_counted([a.change for a in of if a.gap == gap]) for gap in GAPS]
+                lines.append([rival, words, *cells])
+    return table_or_note(["against", "lists", *GAPS.values()], lines)
+
+
+def _counted(found: list[SeedMean]) -> str:
+    sure = [change for change in found if change.seeds > 1]
+    more = sum(change.high < 0 for change in sure)
+    less = sum(change.low > 0 for change in sure)
+    text = f"{more} more, {less} less, {len(sure) - more - less} open"
+    single = len(found) - len(sure)
+    return f"{text}, {single} with one seed" if single else text
+
+
+def starts(read: Read) -> str:
+    """Return how models without a penalty differ from K-SONG, at K = 50 on sampled lists."""
+    blind = [NAMES[name] for name in ("song", "listnet")]
+    kept = read.rows.filter(
+        (pl.col("k") == 50)
+        & (pl.col("protocol") == "sampled")
+        & (pl.col("method").is_in(blind) | (pl.col("weight") == 0))
+    )
+    lines = [
+        [row["data"], row["method"], str(row["seeds"]), *changes(row)]
+        for row in sorted(kept.to_dicts(), key=lambda row: read.titles.index(row["data"]))
+    ]
+    return table_or_note(["data", "method", "seeds", *columns("@50")], lines)
+
+
+def chances(read: Read) -> str:
+    """Return how near each method comes to equal chances over all users, at K = 50."""
+    kept = read.rows.filter(
+        (pl.col("k") == 50)
+        & (pl.col("protocol") == "sampled")
+        & (pl.col("ndcg_change") >= -LOSS)
+        & pl.col("method").is_in([BASE, OURS, *RIVALS])
+    )
+    place = {name: number for number, name in enumerate((BASE, OURS, *RIVALS))}
+    parts = dict(kept.group_by(["data", "method"], maintain_order=True))
+    lines = []
+    for data, method in sorted(parts, key=lambda of: (read.titles.index(of[0]), place[of[1]])):
+        part, cells = parts[data, method], []
+        for metric in ("rsp", "reo"):
+            known = part.drop_nulls(metric).sort(metric)
+            if known.is_empty():
+                cells += [NONE] * 3
+                continue
+            best = known.row(0, named=True)
+            weight = "none" if best["weight"] is None else f"{best['weight']:g}"
+            cells += [f"{best[metric]:.3f}", weight, str(best["seeds"])]
+        lines.append([str(data), str(method), *cells])
+    return table_or_note(
+        ["data", "method", "RSP", "weight", "seeds", "REO", "weight", "seeds"], lines
+    )
+
+
+def gamma(read: Read) -> str:
+    """Return the paper's ablation over gamma, at K = 50 on sampled lists."""
+    rows = read.rows.filter((pl.col("k") == 50) & (pl.col("protocol") == "sampled"))
+    found: dict[tuple[str, str, float], dict[float, dict[str, Any]]] = {}
+    for row in rows.iter_rows(named=True):
+        method, _, varied = row["method"].partition(", gamma = ")
+        if method in OWN_GAMMA:
+            key = (row["data"], method, row["weight"])
+            found.setdefault(key, {})[float(varied) if varied else OWN_GAMMA[method]] = row
+    lines = [
+        [data, method, f"{weight:g}", f"{one:g}", str(of[one]["seeds"]), *changes(of[one])]
+        for (data, method, weight), of in found.items()
+        if len(of) > 1
+        for one in sorted(of)
+    ]
+    return table_or_note(["data", "method", "C", "gamma", "seeds", *columns("@50")], lines)
+
+
+def sharpness(read: Read) -> str:
+    """Return KSO-RED by our defaults beside Algorithm 1, at the same C."""
+    order = {title: place for place, title in enumerate(read.titles)}
+    kept = read.rows.filter(
+        (pl.col("protocol") == "sampled")
+        & pl.col("method").is_in(list(SETTINGS))
+        & pl.col("weight").is_in(WEIGHTS)
+    )
+    rows = sorted(
+        kept.iter_rows(named=True),
+        key=lambda row: (order[row["data"]], row["weight"], row["k"], row["method"]),
+    )
+    lines = [
+        [row["data"], f"{row['weight']:g}", str(row["k"]), SETTINGS[row["method"]],
+         str(row["seeds"]), *changes(row)]
+        for row in rows
+    ]  # fmt: skip
+    head = ["data", "C", "K", "psi, threshold, gamma", "seeds", *columns()]
+    return table_or_note(head, lines)

@@ -1,9 +1,9 @@
 """Rankers of features on published data with protected groups: quality, gaps, and what C buys.
 
-Usage: python benchmarks/documents.py --data DIR --out DIR [--seeds 5] [--workers 2]
+Usage: python -m studies.documents.run --data DIR --out DIR [--seeds 5] [--workers 2]
        [--page docs/results/documents.md]
 
-`DIR` of the data holds the Parquet files that `document_sets.py` reads. No model is given the
+`DIR` of the data holds the Parquet files that `sets` reads. No model is given the
 group, but where it is "seen": there it is a feature, as in DELTR's own experiments. A ranker
 is trained for each K, save DELTR, which knows none; figures are of test lists.
 
@@ -25,13 +25,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 import torch
-from document_page import tables, written
-from document_sets import SETS, TEST, TRAINING, VALIDATION, Rows
 from numpy.typing import NDArray
 from torch import Tensor
 
 import fairtopk as ft
 from fairtopk.metrics import chance_floors, group_exposures, score_spread, summarise
+from studies.documents.page import tables
+from studies.documents.sets import SETS, TEST, TRAINING, VALIDATION, Rows
+from studies.page import fill_marks
 
 KS = (10, 50)
 FAIR = ("kso-red", "so-red", "ng-de", "deltr")
@@ -115,7 +116,7 @@ def main() -> None:
     if asked.page is None:
         print("\n\n".join(shown.values()))
     else:
-        asked.page.write_text(written(asked.page.read_text(), shown))
+        asked.page.write_text(fill_marks(asked.page.read_text(), shown))
 
 
 def rankers(seeds: int) -> Iterator[Ranker]:

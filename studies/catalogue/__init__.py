@@ -1,0 +1,1 @@
+"""Fairness on the full catalogue of MovieLens."""

@@ -1,0 +1,1 @@
+"""Rankers of features on published data with protected groups."""

@@ -1,0 +1,1 @@
+"""Distilled orders on items that no training list holds."""
