@@ -51,3 +51,12 @@ def test_the_options_of_a_reranker_are_in_their_table(method: str) -> None:
             assert told[name] == "must be given"
         elif field.default is not None:
             assert told[name].strip('`"') == str(field.default)
+
+
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/images/architecture.py"])
+def test_every_room_of_the_package_is_on_the_map(page: str) -> None:
+    text = (DOCS.parent / page).read_text()
+    package = DOCS.parent / "src" / "fairtopk"
+    rooms = [path.name for path in package.iterdir() if (path / "__init__.py").exists()]
+    assert len(rooms) > 10
+    assert [room for room in rooms if not re.search(rf"\b{room}\b", text)] == []
