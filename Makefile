@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready-test
 PIP := $(BIN)/python -m pip install --quiet -c constraints.txt
 
-.PHONY: demo test slow oracles check format lint types layers docs results clean constraints
+.PHONY: demo test slow plain-kernels oracles check format lint types layers docs results clean constraints
 
 demo: $(VENV)/.ready
 	$(BIN)/fairtopk demo
@@ -18,13 +18,17 @@ test: $(READY)
 slow: $(READY)
 	$(PYTEST) -m slow
 
+# Tests of the compiled loops, run as plain Python.
+plain-kernels: $(READY)
+	NUMBA_DISABLE_JIT=1 $(PYTEST) -m "kernel and not compiled" tests --ignore=tests/drill
+
 # Our numbers beside those of other packages; `make test` skips this where they are missing.
 oracles: $(VENV)/.ready-oracles
 	$(BIN)/pytest tests/objectives/test_libauc.py tests/metrics/test_peers.py tests/reranking/test_peers.py
 	$(BIN)/python benchmarks/libauc_loss.py
 
 # The whole gate: what runs before every merge.
-check: lint types layers test slow
+check: lint types layers test slow plain-kernels
 
 format: $(READY)
 	$(BIN)/ruff format .

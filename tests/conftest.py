@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numba
 import polars as pl
 import pytest
 import torch
@@ -30,13 +31,14 @@ for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PY_COLORS", "GITHUB
 torch.set_num_threads(1)
 
 # The first example of a test may wait for a kernel to be compiled. Examples are the same in
-# every run, so that a checkout that passes goes on passing.
+# every run, so that a checkout that passes goes on passing; there are few of them for kernels
+# that run without the compiler.
 settings.register_profile(
     "kernels",
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
-    max_examples=20,
+    max_examples=3 if numba.config.DISABLE_JIT else 20,
 )
 settings.load_profile("kernels")
 

@@ -1,6 +1,9 @@
 import numpy as np
+import pytest
 
 from fairtopk.evaluation import relevance_of, sizes_without
+
+pytestmark = pytest.mark.kernel
 
 USERS = np.array([2, 0])
 OFFSETS = np.array([0, 2, 3, 5])  # items 1, 4 of user 0, item 2 of user 1, items 0, 3 of user 2

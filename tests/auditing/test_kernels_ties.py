@@ -1,10 +1,13 @@
 """Lists in which the order of rows decides."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairtopk.auditing.measures import count_ties
+
+pytestmark = pytest.mark.kernel
 
 KS = [1, 3]
 

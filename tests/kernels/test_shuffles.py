@@ -1,12 +1,26 @@
+"""Totals of signed gaps and shares against the metrics themselves."""
+
 from collections import Counter
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.shuffles import GroupSums, Key, Ranked, shuffled_sums
+from fairtopk.kernels.shuffles import (
+    GroupSums,
+    Key,
+    Ranked,
+    drawn_sums,
+    gap_totals,
+    shuffled_sums,
+)
 from fairtopk.kernels.sums import Places, place_sums
+from fairtopk.metrics.gaps import NOTIONS, named_and_rest, named_gap, rank_exposure
+from fairtopk.metrics.tops import Tops
+
+pytestmark = pytest.mark.kernel
 
 N_GROUPS, KEY = 3, Key(0, 0, 0)
 
@@ -47,6 +61,7 @@ def test_the_sums_are_those_of_some_order_of_the_known_labels(
             np.testing.assert_allclose(values[:, one], getattr(plain, name), atol=1e-12)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("group", [[0, -1, 1, 2], [2, 2, -1, 0, 1], [0, 0, 1, 1]])
 def test_each_order_is_as_likely(group: list[int]) -> None:
     rounds = 6_000
@@ -59,6 +74,7 @@ def test_each_order_is_as_likely(group: list[int]) -> None:
     assert chi_square < {6: 20.5, 12: 31.3}[n_orders]  # 0.1 % of 5 and 11 degrees of freedom
 
 
+@pytest.mark.compiled
 def test_two_shuffles_in_a_row_know_nothing_of_each_other() -> None:
     sums = shuffled([0, 1, 2], [1, 2, 3], rounds=20_000)
     labels = [labels_of(sums, one, 3) for one in range(20_000)]
@@ -88,3 +104,116 @@ def test_lists_rounds_and_seeds_have_shuffles_of_their_own() -> None:
 def test_a_list_of_one_group_or_none_keeps_its_labels() -> None:
     assert labels_of(shuffled([1, -1, 1], [1, 2, 3], rounds=2), 1, 3) == (1, -1, 1)
     assert not shuffled([-1, -1], [1, 2], rounds=2).members.any()
+
+
+def drawn(
+    head: list[int], size: list[int], ks: list[int], *, rounds: int, key: Key = KEY
+) -> GroupSums:
+    """One list whose exposures tell its places apart."""
+    exposure = 2.0 ** -np.arange(1, len(head) + 1)[None]
+    heads = Ranked(exposure, np.array([head], np.int16))
+    return drawn_sums(heads, np.array([size]), ks, rounds=rounds, key=key)
+
+
+@given(
+    group=st.lists(st.integers(-1, N_GROUPS - 1), min_size=1, max_size=9),
+    head=st.integers(1, 9),
+    ks=st.lists(st.integers(1, 12), min_size=1, max_size=4, unique=True).map(sorted),
+)
+def test_the_sums_are_those_of_the_start_of_some_order_of_the_known_labels(
+    group: list[int], head: int, ks: list[int]
+) -> None:
+    first, size = group[:head], [group.count(label) for label in range(N_GROUPS)]
+    n = len(first)
+    ks = sorted({*ks, n})  # the same key deals the same labels to as many places
+    sums, whole = (drawn(first, size, at, rounds=5) for at in (ks, list(range(1, n + 1))))
+    for one in range(5):
+        labels = labels_of(whole, one, n)
+        assert [label < 0 for label in labels] == [label < 0 for label in first]
+        assert not Counter(label for label in labels if label >= 0) - Counter(group)
+        exposure = 2.0 ** -np.arange(1, n + 1)[None]
+        places = Places(exposure, np.array([labels]), 0 * exposure, np.array([n]))
+        plain = place_sums(places, np.ones((1, N_GROUPS), int), np.zeros((1, len(ks))), ks)
+        for name, values in sums._asdict().items():
+            np.testing.assert_allclose(values[:, one], getattr(plain, name), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "chances"),
+    [
+        # Of labels 0, 0, 1, 2 the first two places have 12 pairs, equal ones counted apart.
+        ([0, 0], [2, 1, 1], {(0, 0): 2, (0, 1): 2, (1, 0): 2, (0, 2): 2, (2, 0): 2, (1, 2): 1,
+                             (2, 1): 1}),
+        ([2, -1, 0], [0, 1, 2], {(1, -1, 2): 1, (2, -1, 1): 1, (2, -1, 2): 1}),
+    ],
+)  # fmt: skip
+def test_each_start_is_as_likely_as_there_are_orders_with_it(
+    head: list[int], size: list[int], chances: dict[tuple[int, ...], int]
+) -> None:
+    rounds = 6_000
+    sums = drawn(head, size, list(range(1, len(head) + 1)), rounds=rounds)
+    counts = Counter(labels_of(sums, one, len(head)) for one in range(rounds))
+    assert set(counts) == set(chances)
+    expected = {one: rounds * n / sum(chances.values()) for one, n in chances.items()}
+    chi_square = sum((counts[one] - n) ** 2 / n for one, n in expected.items())
+    assert chi_square < {7: 22.5, 3: 13.8}[len(chances)]  # 0.1 % of 6 and 2 d.f.
+
+
+def test_lists_rounds_and_seeds_have_draws_of_their_own() -> None:
+    head, size, ks = [0] * 9, [30, 30, 30], list(range(1, 10))
+
+    def dealt(key: Key) -> list[tuple[int, ...]]:
+        sums = drawn(head, size, ks, rounds=4, key=key)
+        return [labels_of(sums, one, 9) for one in range(4)]
+
+    assert dealt(Key(1, 2, 3)) == dealt(Key(1, 2, 3))
+    assert len(set(dealt(KEY))) == 4
+    others = [dealt(key) for key in (Key(0, 2, 3), Key(1, 3, 3), Key(1, 2, 4))]
+    assert all(other != dealt(Key(1, 2, 3)) for other in others)
+
+
+def test_a_top_of_one_group_or_none_keeps_its_labels() -> None:
+    assert labels_of(drawn([1, -1, 1], [0, 2, 0], [1, 2, 3], rounds=2), 1, 3) == (1, -1, 1)
+    assert not drawn([-1, -1], [0, 0, 0], [1, 2], rounds=2).members.any()
+
+
+Q, KS = 30, [2, 4]
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_totals_are_those_of_the_metrics_and_what_is_undefined_adds_nothing(
+    groups: int,
+) -> None:
+    rng = np.random.default_rng(groups)
+    shape = (Q, groups, len(KS))
+    size = rng.integers(0, 4, (Q, groups))
+    members = np.minimum(rng.integers(0, 3, shape), size[..., None])
+    exposure, discount = rng.random(shape) * (members > 0), rng.random(shape) * (members > 0)
+    everyone = 1 + rng.random((Q, len(KS)))
+    sums = GroupSums(*(one[:, None].astype(float) for one in (exposure, discount, members)))
+
+    totals = gap_totals(sums, everyone, size)
+
+    tops = Tops(
+        *(torch.tensor(one).double() for one in (exposure, discount, members)),
+        torch.tensor(everyone)[:, None],
+        torch.tensor(size)[..., None],
+        torch.zeros(Q, len(KS)),
+        torch.zeros(Q, len(KS)),
+    )
+    gaps = [named_gap(notion(named_and_rest(tops))).nansum(0) for notion in NOTIONS.values()]
+    expected = torch.cat([*gaps, rank_exposure(tops).nansum(0).flatten()])
+    assert (size[:, 0] == 0).any()
+    np.testing.assert_allclose(totals[0], expected, rtol=1e-12, atol=1e-12)
+
+
+def test_versions_of_lists_are_added_up_apart() -> None:
+    rng = np.random.default_rng(0)
+    parts = [rng.random((Q, 3, 2, 1)) for _ in range(3)]
+    everyone, size = np.ones((Q, 1)), np.full((Q, 2), 2)
+    whole = gap_totals(GroupSums(*parts), everyone, size)
+    for version in range(3):
+        alone = GroupSums(
+            *(np.ascontiguousarray(part[:, version : version + 1]) for part in parts)
+        )
+        np.testing.assert_array_equal(gap_totals(alone, everyone, size)[0], whole[version])

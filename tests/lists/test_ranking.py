@@ -8,6 +8,8 @@ from torch import Tensor
 
 from fairtopk.lists.ranking import discount, gain, ideal_dcg, order, rank, ranked
 
+pytestmark = pytest.mark.kernel
+
 # Few distinct values make ties; the two zeros and the extremes are traps for a sort by bits.
 SCORES = st.sampled_from([0.0, -0.0, 1.0, 2.0, -1.5, 1e-45, -1e-45, 3e38, -3e38, 5000.5])
 SLOTS = st.lists(st.tuples(SCORES, st.booleans()), min_size=1, max_size=12)

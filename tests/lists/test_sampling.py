@@ -11,6 +11,8 @@ from fairtopk.lists._kernels import (
     training_lists,
 )
 
+pytestmark = pytest.mark.kernel
+
 
 def ratings(owned: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     offsets = np.concatenate([[0], np.cumsum([len(one) for one in owned])])
@@ -34,6 +36,7 @@ def test_others_are_distinct_unowned_and_equally_likely(n_items: int, wanted: in
     assert np.abs(free - share).max() <= 4.5 * np.sqrt(share * (1 - share) / rounds)
 
 
+@pytest.mark.compiled
 def test_slots_are_distinct_and_equally_likely() -> None:
     counts, out = np.zeros(9), np.empty(4, np.int64)
     for key in range(6_000):
@@ -80,6 +83,7 @@ def test_a_list_depends_on_seed_round_and_user_but_not_on_its_batch() -> None:
     assert drawn([4], (8, 0)) != [together[4]]
 
 
+@pytest.mark.compiled
 def test_evaluation_lists_hold_the_held_out_among_never_rated_items_in_random_order() -> None:
     offsets, item = ratings([[0, 1, 2, 3], [4, 5, 6]])
     held_out = np.array([True, False, False, True, False, True, False])

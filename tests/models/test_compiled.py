@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fairtopk.errors import InputError
-from fairtopk.kernels import threads as memory
+from fairtopk.kernels import threads
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.models import _compiled as blocks
-from fairtopk.models import _compiled as compiled
-from fairtopk.models import _torch as plain
+from fairtopk.models import _compiled, _torch
 from fairtopk.models._compiled import draw_dropout, is_compiled
 from fairtopk.models._kernels import Dropout, group_pairs, kept_units
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
+
+pytestmark = pytest.mark.kernel
 
 Gradients = dict[str, Tensor]
 HIDDEN = [(1,), (7,), (64,), (100,), (9, 4), (6, 5, 3)]
@@ -25,9 +25,9 @@ HIDDEN = [(1,), (7,), (64,), (100,), (9, 4), (6, 5, 3)]
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Lets small batches take the way of large ones, and sets torch's threads back."""
-    monkeypatch.setattr(blocks, "BLOCK_COST", 32)
-    monkeypatch.setattr(memory, "LARGE", 0)
-    monkeypatch.setattr(compiled, "COLUMNS", 8)
+    monkeypatch.setattr(_compiled, "BLOCK_COST", 32)
+    monkeypatch.setattr(threads, "LARGE", 0)
+    monkeypatch.setattr(_compiled, "COLUMNS", 8)
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -137,10 +137,11 @@ def test_with_dropout_the_gradient_is_that_through_the_same_mask(
     pairs = group_pairs(batch.item.numpy(), 30)
     mask = torch.zeros(*batch.item.shape, hidden[-1], dtype=torch.uint8)
     mask.numpy()[pairs.row, pairs.slot] = kept_units(pairs, dropout, hidden[-1])
-    monkeypatch.setattr(plain, "draw_kept", lambda *_: (mask, 256 / 205))
+    monkeypatch.setattr(_torch, "draw_kept", lambda *_: (mask, 256 / 205))
     assert_equal_steps(found, step(model, batch, backend="torch"))
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("hidden", [(6,), (6, 5)])
 def test_dropout_leaves_the_expected_scores_alone(hidden: tuple[int, ...]) -> None:
     model, batch = neumf(3, 6, hidden=hidden, dropout=0.4), random_batch(3, 6, (3, 6))
@@ -168,6 +169,7 @@ def test_the_seed_of_dropout_is_a_word_of_the_default_generator() -> None:
     assert len({*drawn(1), *drawn(2)}) == 4
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("hidden", [(16,), (16, 8)])
 def test_one_seed_gives_the_same_bits_for_one_and_two_threads(hidden: tuple[int, ...]) -> None:
     model = neumf(50, 900, width=16, hidden=hidden, dropout=0.2).float()
@@ -193,10 +195,10 @@ def test_matrix_factorisation_has_the_same_bits_for_one_and_two_threads() -> Non
 def test_blocks_depend_on_the_batch_and_not_on_threads() -> None:
     batch = random_batch(50, 900, (40, 60))
     torch.set_num_threads(1)
-    alone = blocks.blocks_of(batch.item.numpy(), 900).slices
+    alone = _compiled.blocks_of(batch.item.numpy(), 900).slices
     torch.set_num_threads(2)
-    assert blocks.blocks_of(batch.item.numpy(), 900).slices == alone
-    assert len(alone) == blocks.MAX_BLOCKS
+    assert _compiled.blocks_of(batch.item.numpy(), 900).slices == alone
+    assert len(alone) == _compiled.MAX_BLOCKS
 
 
 @pytest.mark.parametrize("hidden", [(6,), (6, 5)])

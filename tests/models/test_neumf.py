@@ -1,140 +1,68 @@
-import numpy as np
 import pytest
-from numpy.typing import NDArray
+import torch
 
-from fairtopk.models._kernels import (
-    CERTAIN,
-    Dropout,
-    Pairs,
-    Sides,
-    add_network,
-    first_layer,
-    group_pairs,
-    kept_units,
-    score_pairs,
-    sum_gradients,
-    sum_rows,
-)
-
-Q, L, N_ITEMS, WIDTH, UNITS = 5, 9, 7, 6, 11
-NO_DROPOUT = Dropout(0, CERTAIN)
-SOME = slice(2, 6)  # items of a block
+from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.models.neumf import NeuMF
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(3)
+def batch() -> Batch:
+    generator = torch.Generator().manual_seed(4)
+    item = torch.randint(11, (3, 8), generator=generator, dtype=torch.int32)
+    mask = torch.ones(3, 8, dtype=torch.bool)
+    group = torch.zeros(3, 8, dtype=torch.int32)
+    return list_batch(torch.tensor([4, 0, 4]), torch.zeros(3, 8), group, mask, item=item)
 
 
-@pytest.fixture
-def pairs(rng: np.random.Generator) -> Pairs:
-    return group_pairs(rng.integers(0, N_ITEMS, (Q, L)).astype(np.int32), N_ITEMS)
+def model(hidden: tuple[int, ...], *, dropout: float = 0.0) -> NeuMF:
+    generator = torch.Generator().manual_seed(1)
+    made = NeuMF(5, 11, width=6, hidden=hidden, dropout=dropout, generator=generator)
+    return made.double()
 
 
-@pytest.fixture
-def users(rng: np.random.Generator) -> Sides:
-    return Sides(rng.normal(size=(Q, WIDTH)), rng.normal(size=(Q, UNITS)))
+@torch.no_grad()
+def plain_score(neumf: NeuMF, user: int, item: int) -> float:
+    """He et al. 2017: a network on the concatenation of both vectors."""
+    product = neumf.product_user.weight[user] * neumf.product_item.weight[item]
+    active = torch.cat([neumf.network_user.weight[user], neumf.network_item.weight[item]])
+    first = torch.cat([neumf.user_layer.weight, neumf.item_layer.weight], dim=1)
+    active = (first @ active + neumf.user_layer.bias).relu()
+    for layer in neumf.deeper:
+        active = layer(active).relu()
+    return (torch.cat([product, active]) @ neumf.output.weight[0]).item()
 
 
-@pytest.fixture
-def items(rng: np.random.Generator) -> Sides:
-    return Sides(rng.normal(size=(N_ITEMS, WIDTH)), rng.normal(size=(N_ITEMS, UNITS)))
-
-
-def item_of(pairs: Pairs) -> NDArray[np.int64]:
-    return np.repeat(np.arange(N_ITEMS), np.diff(pairs.offsets))
-
-
-def plain_gate(pairs: Pairs, users: Sides, items: Sides, dropout: Dropout) -> NDArray[np.uint8]:
-    on = users.hidden[pairs.row] + items.hidden[item_of(pairs)] > 0
-    return on * kept_units(pairs, dropout, UNITS)
-
-
-@pytest.mark.parametrize("dropout", [NO_DROPOUT, Dropout(4, 205)])
-def test_a_score_is_the_product_and_what_passes_the_gates(
-    rng: np.random.Generator, pairs: Pairs, users: Sides, items: Sides, dropout: Dropout
+@pytest.mark.parametrize("backend", ["auto", "torch", "compiled"])
+@pytest.mark.parametrize("hidden", [(7,), (7, 4, 3)])
+def test_a_score_joins_the_product_and_the_network(
+    batch: Batch, hidden: tuple[int, ...], backend: str
 ) -> None:
-    weight, scores = rng.normal(size=UNITS), np.empty((Q, L))
-    gate = np.empty((Q * L, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, dropout, scores, gate)
-
-    item, expected = item_of(pairs), plain_gate(pairs, users, items, dropout)
-    hidden = users.hidden[pairs.row] + items.hidden[item]
-    plain = (users.product[pairs.row] * items.product[item]).sum(1)
-    plain += (hidden * expected) @ weight
-    assert (gate == expected).all()
-    np.testing.assert_allclose(scores[pairs.row, pairs.slot], plain, atol=1e-12)
-    without = np.empty((Q, L))
-    score_pairs(pairs, users, items, weight, dropout, without, gate[:0])
-    np.testing.assert_allclose(without, scores, atol=1e-12)
+    neumf = model(hidden)
+    neumf.backend = backend
+    for parameter in neumf.parameters():
+        torch.nn.init.normal_(parameter)
+    expected = [
+        [plain_score(neumf, int(user), int(item)) for item in items]
+        for user, items in zip(batch.query, batch.item, strict=True)
+    ]
+    torch.testing.assert_close(neumf(batch), torch.tensor(expected, dtype=torch.float64))
 
 
-def test_a_block_of_items_fills_its_own_pairs_only(
-    rng: np.random.Generator, pairs: Pairs, users: Sides, items: Sides
-) -> None:
-    weight = rng.normal(size=UNITS)
-    whole, part = np.empty((Q, L)), np.full((Q, L), np.nan)
-    gate = np.empty((0, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, NO_DROPOUT, whole, gate)
-    block = pairs._replace(offsets=pairs.offsets[SOME.start : SOME.stop + 1])
-    mine = Sides(items.product[SOME], items.hidden[SOME])
-    score_pairs(block, users, mine, weight, NO_DROPOUT, part, gate)
-
-    inside = (item_of(pairs) >= SOME.start) & (item_of(pairs) < SOME.stop)
-    row, slot = pairs.row, pairs.slot
-    assert (part[row[inside], slot[inside]] == whole[row[inside], slot[inside]]).all()
-    assert np.isnan(part[row[~inside], slot[~inside]]).all()
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
+def test_dropout_is_for_training(batch: Batch, backend: str) -> None:
+    neumf = model((7,), dropout=0.5)
+    neumf.backend = backend
+    assert not torch.equal(neumf(batch), neumf(batch))
+    neumf.eval()
+    assert torch.equal(neumf(batch), neumf(batch))
 
 
-def test_gradients_are_summed_by_user_and_by_item(
-    rng: np.random.Generator, pairs: Pairs, users: Sides, items: Sides
-) -> None:
-    grad = rng.normal(size=(Q, L)) * (rng.random((Q, L)) < 0.7)
-    gate = plain_gate(pairs, users, items, NO_DROPOUT)
-    of_users = Sides(np.ones((Q, WIDTH)), np.ones((Q, UNITS)))
-    of_items = Sides(np.full((N_ITEMS, WIDTH), np.nan), np.full((N_ITEMS, UNITS), np.nan))
-    sum_gradients(pairs, (users.product, items.product), grad, gate, of_users, of_items)
-
-    slope, item = grad[pairs.row, pairs.slot][:, None], item_of(pairs)
-    expected = [np.ones((Q, WIDTH)), np.ones((Q, UNITS))]
-    expected += [np.zeros((N_ITEMS, WIDTH)), np.zeros((N_ITEMS, UNITS))]
-    np.add.at(expected[0], pairs.row, slope * items.product[item])
-    np.add.at(expected[1], pairs.row, slope * gate)
-    np.add.at(expected[2], item, slope * users.product[pairs.row])
-    np.add.at(expected[3], item, slope * gate)
-    for found, plain in zip((*of_users, *of_items), expected, strict=True):
-        np.testing.assert_allclose(found, plain, atol=1e-12)
-
-
-def test_the_first_layer_and_its_sums_are_those_of_each_pair(
-    rng: np.random.Generator, pairs: Pairs, users: Sides, items: Sides
-) -> None:
-    block = pairs._replace(offsets=pairs.offsets[SOME.start : SOME.stop + 1])
-    inside = slice(block.offsets[0], block.offsets[-1])
-    active = np.empty((inside.stop - inside.start, UNITS))
-    first_layer(block, users.hidden, items.hidden[SOME], active)
-    row, item = pairs.row[inside], item_of(pairs)[inside]
-    plain = np.maximum(users.hidden[row] + items.hidden[item], 0)
-    np.testing.assert_allclose(active, plain, atol=1e-12)
-
-    grad = rng.normal(size=active.shape)
-    of_users, of_items = np.zeros((Q, UNITS)), np.zeros((N_ITEMS, UNITS))
-    sum_rows(block, grad, of_users, of_items[SOME])
-    by_user, by_item = np.zeros((Q, UNITS)), np.zeros((N_ITEMS, UNITS))
-    np.add.at(by_user, row, grad)
-    np.add.at(by_item, item, grad)
-    np.testing.assert_allclose(of_users, by_user, atol=1e-12)
-    np.testing.assert_allclose(of_items, by_item, atol=1e-12)
-
-
-def test_the_network_is_added_to_the_columns_of_a_block(
-    rng: np.random.Generator, users: Sides, items: Sides
-) -> None:
-    weight, scores = rng.normal(size=UNITS), np.ones((Q, N_ITEMS))
-    add_network(
-        users.hidden, np.ascontiguousarray(items.hidden[SOME].T), weight, SOME.start, scores
-    )
-    hidden = np.maximum(users.hidden[:, None] + items.hidden[None, SOME], 0)
-    plain = np.ones((Q, N_ITEMS))
-    plain[:, SOME] += hidden @ weight
-    np.testing.assert_allclose(scores, plain, atol=1e-12)
+def test_restarting_the_last_layer_draws_it_anew_and_leaves_the_rest() -> None:
+    neumf = model((7,))
+    before = {name: value.clone() for name, value in neumf.state_dict().items()}
+    neumf.restart_last_layer(torch.Generator().manual_seed(2))
+    changed = [
+        name for name, value in neumf.state_dict().items() if (value != before[name]).any()
+    ]
+    assert changed == ["output.weight"]
+    assert 0.005 < neumf.output.weight.std() < 0.02

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +11,8 @@ from fairtopk.objectives._hash_table import (
     probe,
     with_room,
 )
+
+pytestmark = pytest.mark.kernel
 
 WORDS = st.integers(FREE + 1, 2**63 - 1) | st.integers(-3, 3)
 

@@ -1,8 +1,11 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtopk.objectives._hash_table import hash_texts
+
+pytestmark = pytest.mark.kernel
 
 MASK = 2**64 - 1
 

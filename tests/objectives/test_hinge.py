@@ -12,6 +12,8 @@ from fairtopk.objectives.ndcg import (
     mean_squared_hinge,
 )
 
+pytestmark = pytest.mark.kernel
+
 WAYS = [CompiledHinge, DenseHinge, SortedHinge]
 
 

@@ -6,6 +6,8 @@ from hypothesis.extra import numpy as arrays
 
 from fairtopk.objectives.threshold import are_flags, slots_past_top
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(data=st.data())
@@ -26,6 +28,7 @@ def test_the_slot_is_the_first_that_holds_the_value_past_the_top(
             assert slot == kept[np.flatnonzero(scores[row, kept] == value)[0]]
 
 
+@pytest.mark.compiled
 def test_long_lists_of_any_numbers_agree_with_a_sort() -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((50, 999)) * 10.0 ** rng.integers(-9, 9, (50, 1))

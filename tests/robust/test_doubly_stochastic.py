@@ -7,6 +7,8 @@ from scipy.optimize import linear_sum_assignment
 
 from fairtopk.robust._kernels import Precision, discounts, matrix, project
 
+pytestmark = pytest.mark.kernel
+
 Floats = NDArray[np.float64]
 
 PRICES = st.lists(st.floats(-2, 2, width=16), min_size=1, max_size=12).map(np.array)
@@ -46,6 +48,7 @@ def test_rows_and_columns_add_up_to_1(price: Floats, mu: float) -> None:
     assert np.abs(found.sum(1) - 1).max() <= 1e-8
 
 
+@pytest.mark.compiled
 def test_so_they_do_in_lists_of_305() -> None:
     price = np.random.default_rng(0).random(305) ** 3
     for mu in (1.0, 0.1):

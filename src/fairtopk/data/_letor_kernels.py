@@ -175,7 +175,7 @@ def read_whole(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
     while place < len(text) and ZERO <= text[place] <= NINE:
         if place - start == WHOLE_DIGITS:
             return 0, start
-        whole = whole * 10 + (text[place] - ZERO)
+        whole = whole * 10 + int(np.int64(text[place]) - ZERO)
         place += 1
     return whole, place
 

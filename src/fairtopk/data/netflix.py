@@ -74,7 +74,7 @@ def number(text: NDArray[np.uint8], start: int, stop: int) -> int:
     for place in range(start, stop):
         if text[place] < ZERO or text[place] > NINE:
             return -1
-        value = 10 * value + (text[place] - ZERO)
+        value = 10 * value + int(np.int64(text[place]) - ZERO)
     return value
 
 

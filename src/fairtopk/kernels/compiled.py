@@ -1,4 +1,8 @@
-"""The decorators that turn a plain loop over arrays into machine code."""
+"""Decorators that compile a plain loop over arrays to machine code.
+
+With ``NUMBA_DISABLE_JIT=1`` the loops run as ordinary Python and a debugger can step through
+them; `make plain-kernels` tests them that way.
+"""
 
 import gc
 import threading
@@ -6,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numba
-from numba.core import event
+import numpy as np
+from numba.core import config, event
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -76,6 +81,9 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        # Words wrap around; compiled loops do not warn of it.
+        return np.errstate(all="ignore")(function)
     options |= {"nogil": True, "no_cfunc_wrapper": True}  # a wrapper for C that nobody calls
     try:
         made = numba.njit(cache=True, **options)(function)

@@ -33,9 +33,10 @@ def mix(word: np.uint64) -> np.uint64:
 @compiled
 def stream(seed: int, first: int | np.int64, second: int | np.int64) -> np.uint64:
     """Return the start of the stream that belongs to the key (seed, first, second)."""
-    word = mix(np.uint64(seed) + GOLDEN)
-    word = mix(word ^ (np.uint64(first) * GOLDEN))
-    return mix(word ^ (np.uint64(second) * GOLDEN))
+    # By way of int64: without numba, uint64 refuses numbers below 0.
+    word = mix(np.uint64(np.int64(seed)) + GOLDEN)
+    word = mix(word ^ (np.uint64(np.int64(first)) * GOLDEN))
+    return mix(word ^ (np.uint64(np.int64(second)) * GOLDEN))
 
 
 @compiled

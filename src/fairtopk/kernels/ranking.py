@@ -174,7 +174,7 @@ def fill_exponentials(
     `high` is the largest score, so that nothing overflows; scores far below it have next to 0.
     `bits` is room, and `power` the same memory read as floats.
     """
-    total = 0.0
+    total = np.float64(0)  # a plain 0.0 would, without numba, take the type of what is added
     if scores.itemsize == 8:
         for place in range(len(scores)):
             out[place] = math.exp(scores[place] - high)
@@ -290,12 +290,12 @@ def _fill(scores: Floats, left_out: UserItems, work: Work, log_sums: bool, top: 
 @summing
 def _spread(row: Floats) -> float:
     """Return the standard deviation of the scores that are there, at least one."""
-    n, total = 0, 0.0
+    n, total = 0, np.float64(0)
     for column in range(len(row)):
         there = row[column] > -np.inf
         n += there
         total += row[column] if there else 0.0
-    mean, squares = total / n, 0.0
+    mean, squares = total / n, np.float64(0)
     for column in range(len(row)):
         deviation = row[column] - mean if row[column] > -np.inf else 0.0
         squares += deviation * deviation

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
 from fairtopk.models._compiled import is_compiled, item_bias, pair_scores, product_weights
-from fairtopk.models._torch import lists_of, products
+from fairtopk.models._torch import products, rows_of
 
 
 class MatrixFactorization(nn.Module):
@@ -53,9 +53,9 @@ class MatrixFactorization(nn.Module):
             weights = product_weights(self.user.weight, self.item.weight)
             scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
             return scores + item_bias(self.bias.weight, batch.item)
-        lists, (items,) = lists_of(batch.item, [self.item.weight], sparse=self.item.sparse)
+        item, (items,) = rows_of(batch.item, [self.item.weight], sparse=self.item.sparse)
         bias: Tensor = self.bias(batch.item)[..., 0]
-        return products(lists, self.user(batch.query), items) + bias
+        return products(self.user(batch.query), items, item) + bias
 
     @torch.no_grad()
     def score_all(self, users: Tensor) -> Tensor:

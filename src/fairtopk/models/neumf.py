@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
 from fairtopk.models._compiled import Weights, catalogue_scores, is_compiled, pair_scores
-from fairtopk.models._torch import plain_scores
+from fairtopk.models._torch import torch_scores
 
 
 class NeuMF(nn.Module):
@@ -71,7 +71,7 @@ class NeuMF(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
-        score = pair_scores if self.compiled else plain_scores
+        score = pair_scores if self.compiled else torch_scores
         return score(
             self._weights(),
             batch.query,

@@ -33,6 +33,7 @@ from fairtopk import __version__
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import DocumentLists
+from fairtopk.models._torch import network_scores, products
 from fairtopk.models.features import FeatureScorer, OfTable
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
@@ -73,9 +74,8 @@ class ServedProduct(nn.Module):
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         """Return the scores of lists, ``[Q, L]``."""
-        return (
-            _products(self.users, self.items, user, item) + embedding(item, self.bias)[..., 0]
-        )
+        bias = embedding(item, self.bias)[..., 0]
+        return products(embedding(user, self.users), self.items, item) + bias
 
 
 class ServedNeuMF(nn.Module):
@@ -108,16 +108,13 @@ class ServedNeuMF(nn.Module):
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         """Return the scores of lists, ``[Q, L]``."""
-        of_users = embedding(user, self.hidden_users)[:, None]
-        active = (of_users + embedding(item, self.hidden_items)).relu()
-        for layer in self.deeper:
-            active = layer(active).relu()
-        return _products(self.users, self.items, user, item) + active @ self.output
-
-
-def _products(users: Tensor, items: Tensor, user: Tensor, item: Tensor) -> Tensor:
-    """Return p_u · q_i of all pairs, ``[Q, L]``."""
-    return (embedding(item, items) @ embedding(user, users)[..., None])[..., 0]
+        deeper = list(self.deeper.parameters())
+        layers = list(zip(deeper[::2], deeper[1::2], strict=True))
+        hidden = embedding(user, self.hidden_users)
+        network = network_scores(
+            hidden, self.hidden_items, item, layers=layers, output=self.output
+        )
+        return products(embedding(user, self.users), self.items, item) + network
 
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")

@@ -1,11 +1,21 @@
+"""Cells of a CSV that a spreadsheet would run."""
+
+import csv
 import gzip
+import io
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fairtopk as ft
+from fairtopk.data.tables import first_short_row, guarded
+
+pytestmark = pytest.mark.kernel
 
 COLUMNS = {"user": "who", "item": "what", "rating": "stars", "time": "when"}
 TEXT = "who,what,stars,when,note\na,1,3.5,10,x\na,2,4,11,y\nb,1,5,12,\n"
@@ -140,3 +150,53 @@ def test_features_come_from_a_table_with_queries(tmp_path: Path) -> None:
     assert data.feature_names == ("size", "age")
     assert data.values.tolist() == [[0.5, 3], [0.25, 4], [0.125, 5]]
     assert data.group_counts == {"f": 2, "other": 1}
+
+
+FIELDS = st.text(st.sampled_from('ab",\n '), max_size=4)
+
+
+def short_row(text: str, n_fields: int) -> int:
+    return int(first_short_row(np.frombuffer(text.encode(), np.uint8), ord(","), n_fields))
+
+
+@given(st.lists(st.lists(FIELDS, min_size=1, max_size=4), min_size=1, max_size=6))
+def test_the_first_row_with_too_few_fields_is_found(rows: list[list[str]]) -> None:
+    parts = []
+    for row in rows:
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(row)
+        parts.append(written.getvalue())
+    short = [place for place, row in enumerate(rows) if len(row) < 3]
+    wanted = sum(map(len, parts[: short[0]])) if short else -1
+    assert short_row("".join(parts), 3) == wanted
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a,b\n\n\r\nc,d\n", -1),  # blank lines are no rows
+        ('a,5" pipe\nb,c\n', -1),  # a quote within a field is a letter
+        ("a,b\nc", 4),
+        ("a,b\r\nc\r\nd,e", 5),
+        ("", -1),
+    ],
+)
+def test_odd_rows_are_told_apart(text: str, place: int) -> None:
+    assert short_row(text, 2) == place
+
+
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@", "\t", "\r", "\n"])
+def test_text_that_would_be_run_gets_an_apostrophe(begins: str) -> None:
+    frame = pl.DataFrame(
+        {f"{begins}name": [f"{begins}1+1", "a=b", "", None], "n": [-1, 2, 3, 4]}
+    )
+    found = guarded(frame)
+    assert found.columns == [f"'{begins}name", "n"]
+    assert found[:, 0].to_list() == [f"'{begins}1+1", "a=b", "", None]
+    assert found["n"].to_list() == [-1, 2, 3, 4]
+
+
+def test_labels_and_empty_tables_are_guarded_too() -> None:
+    labels = pl.DataFrame({"g": pl.Series(["=x", "y"], dtype=pl.Categorical)})
+    assert guarded(labels)["g"].to_list() == ["'=x", "y"]
+    assert guarded(pl.DataFrame({"n": pl.Series([], dtype=pl.Int64)})).is_empty()

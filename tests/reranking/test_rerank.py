@@ -11,12 +11,7 @@ from torch import Tensor
 
 import fairtopk as ft
 from fairtopk.errors import InputError
-from fairtopk.metrics import (
-    group_rank_exposures,
-    ndcg,
-    rank_exposure_gap,
-    representation_gap,
-)
+from fairtopk.metrics import group_rank_exposures, ndcg, rank_exposure_gap, representation_gap
 from fairtopk.reranking.rerank import RERANKERS, Reranked
 
 pytest.importorskip("scipy")  # of exposure-lp

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from fairtopk.kernels.sums import Lists, Places, Sums, list_sums, place_sums
 
+pytestmark = pytest.mark.kernel
+
 Slot = tuple[float, bool, int, int]  # score, whether it is there, grade and group
 SLOT = st.tuples(
     st.sampled_from([-1.0, 0.0, 0.5, 2.0]),

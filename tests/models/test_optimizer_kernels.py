@@ -1,8 +1,21 @@
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fairtopk.models._optimizer_kernels import AdamRule, AdamTable, adam_rows, adam_steps
+from fairtopk.models._optimizer_kernels import (
+    AdamRule,
+    AdamTable,
+    MomentumRule,
+    MomentumTable,
+    adam_rows,
+    adam_steps,
+    momentum_rows,
+    rows_behind,
+)
+
+pytestmark = pytest.mark.kernel
 
 Floats = NDArray[np.floating]
 RULE = AdamRule(rate=0.01, beta_1=0.9, beta_2=0.999, eps=1e-8, decay=0.02)
@@ -94,3 +107,68 @@ def test_a_number_that_is_none_stays() -> None:
     advance(table, PLAIN, 50)
     assert np.isnan(table.weight[1, 2])
     assert np.isnan(table.weight).sum() == 1
+
+
+MOMENTUM = MomentumRule(rate=0.1, keep=0.9, fresh=0.1, decay=0.02)
+
+
+def random_momentum_table(last: int, dtype: type = np.float64) -> MomentumTable:
+    rng = np.random.default_rng(0)
+    weight, buffer = (rng.normal(size=(3, 5)).astype(dtype) for _ in range(2))
+    return MomentumTable(weight, buffer * (last > 0), np.full(3, last, np.int32))
+
+
+@pytest.mark.parametrize("last", [0, 7])
+@pytest.mark.parametrize("missed", [0, 1, 2, 3, 10, 1_000])
+@pytest.mark.parametrize("with_gradient", [True, False])
+def test_missed_steps_are_those_of_momentum(
+    last: int, missed: int, with_gradient: bool
+) -> None:
+    """The very first step takes its gradient whole."""
+    table, now = random_momentum_table(last), last + missed + with_gradient
+    grads = np.random.default_rng(1).normal(size=(3 * with_gradient, 5))
+    weight, buffer = table.weight.copy(), table.buffer.copy()
+    for step in range(last + 1, now + 1):
+        slope = MOMENTUM.decay * weight + (grads if with_gradient and step == now else 0)
+        buffer = slope if step == 1 else MOMENTUM.keep * buffer + MOMENTUM.fresh * slope
+        weight = weight - MOMENTUM.rate * buffer
+    momentum_rows(table, MOMENTUM, now, np.arange(3), grads)
+    np.testing.assert_allclose(table.weight, weight, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(table.buffer, buffer, rtol=1e-12, atol=1e-14)
+    assert (table.last == now).all()
+
+
+def test_momentum_changes_only_the_given_rows() -> None:
+    table, before = random_momentum_table(7), random_momentum_table(7)
+    momentum_rows(table, MOMENTUM, 9, np.array([2, 0]), table.weight[:0])
+    for found, one in zip(table, before, strict=True):
+        assert (found[1] == one[1]).all()
+        assert (found[::2] != one[::2]).all()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_average_comes_to_0_and_not_to_numbers_too_small_to_be_normal(dtype: type) -> None:
+    table = random_momentum_table(7, dtype)
+    grads = np.zeros((3, 5), dtype)
+    for now in range(8, 9_000):
+        given = grads if now % 50 == 0 else grads[:0]
+        momentum_rows(table, MOMENTUM._replace(decay=0.0), now, np.arange(3), given)
+        small = np.abs(table.buffer[table.buffer != 0])
+        assert (small >= np.finfo(dtype).tiny).all()
+    assert (table.buffer == 0).all()
+
+
+@given(
+    last=st.lists(st.integers(0, 4), min_size=1, max_size=8),
+    picks=st.lists(st.integers(0, 7), max_size=12),
+    now=st.integers(0, 5),
+)
+def test_rows_behind_are_found_once_each_and_nothing_is_changed(
+    last: list[int], picks: list[int], now: int
+) -> None:
+    steps = np.array(last, np.int32)
+    rows = np.array([one % len(last) for one in picks], np.int64)
+    found = rows_behind(rows, steps, now)
+    assert sorted(found) == sorted({int(row) for row in rows if last[row] < now})
+    assert steps.tolist() == last

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 from fairtopk.data._synthetic_kernels import LIKING, RELUCTANCE, Catalogue, fill_users
 from fairtopk.kernels.random import alias_table
 
+pytestmark = pytest.mark.kernel
+
 OFFSETS = np.array([0, 3, 8, 12, 20])
 
 
@@ -36,6 +38,7 @@ def chances_to_be_among(n_drawn: int, rate: NDArray[np.float64]) -> NDArray[np.f
     return chances
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("tries", [0, 3, 10_000])
 def test_both_ways_to_choose_draw_without_replacement_by_weight_and_liking(tries: int) -> None:
     items, taste = catalogue(6), np.array([0.8, -0.6], np.float32)

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from fairtopk.data import _letor_kernels as letor_text
 
+pytestmark = pytest.mark.kernel
+
 
 def read(text: str, *, low: int = 1) -> tuple[NDArray[np.float32], NDArray[np.float32], list]:
     """The matrix, the labels and the queries of a text without faults."""
