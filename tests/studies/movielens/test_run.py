@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from paper_runs import REAL, Made
 
-from studies.movielens import tables
+from studies.movielens import run, tables
 
 pytestmark = pytest.mark.slow  # the pages of the paper's runs are written once
 REPOSITORY = Path(__file__).parents[3]
@@ -21,8 +21,8 @@ TITLES = ["embedded", "horror", "MovieLens, not run"]
 def pages(made: Made, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out, pages = tmp_path_factory.mktemp("out"), tmp_path_factory.mktemp("pages")
     shutil.copytree(made.out, out, dirs_exist_ok=True)
-    for run in (out / "runs").glob("*/*/seed*"):
-        (run / "commit.txt").write_text("abc1234\n")
+    for folder in (out / "runs").glob("*/*/seed*"):
+        (folder / "commit.txt").write_text("abc1234\n")
     for name in ("movielens.md", "findings.md"):
         text = (REPOSITORY / "docs" / "results" / name).read_text()
         (pages / name).write_text(MARKED.sub(r"\1\n\1", text))
