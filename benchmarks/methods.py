@@ -40,7 +40,7 @@ from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Lists, Ratings, split
 from fairtopk.models.optimizers import LazyOptimizer
 from fairtopk.models.scoring import score
-from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS
+from fairtopk.objectives.methods import METHODS, methods_of
 from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs.build import build_phases, build_scorer
@@ -66,8 +66,8 @@ class Trained(NamedTuple):
 
 
 TRAINED = {
-    **{name: Trained(name) for name in (*METHODS, *ADVERSARIAL, DISTILL)},
-    **{f"{name}-mf": Trained(name, "mf") for name in ADVERSARIAL},
+    **{name: Trained(name) for name in METHODS if name != "robust"},
+    **{f"{name}-mf": Trained(name, "mf") for name in methods_of("adversary")},
     # Without its adversary DPR-REO is the same.
     "dpr-rsp-c0": Trained("dpr-rsp", c=0.0),
     "dpr-rsp-mf-c0": Trained("dpr-rsp", "mf", c=0.0),
@@ -116,7 +116,7 @@ def print_table(found: dict[str, Figures]) -> None:
 
 def config_of(one: Trained) -> Config:
     method: dict[str, object] = {"name": one.method, "k": K}
-    if one.method in METHODS and METHODS[one.method].fairness != "none":
+    if METHODS[one.method].fairness != "none":
         method["c_relative"] = 1.0
     if one.c is not None:
         method["c"] = one.c

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from fairtopk.lists.batch import Batch
     from fairtopk.lists.queries import split_queries
     from fairtopk.lists.users import Lists, load_split, save_split, split, split_random
+    from fairtopk.models.registry import register_model
+    from fairtopk.objectives.methods import register_method
     from fairtopk.rankers.fair_ranker import FairRanker
     from fairtopk.reporting.compare import compare
     from fairtopk.reporting.page import report
@@ -53,6 +55,8 @@ _HOMES = {
     "load_split": "fairtopk.lists.users",
     "make_documents": "fairtopk.data.synthetic",
     "make_synthetic": "fairtopk.data.synthetic",
+    "register_method": "fairtopk.objectives.methods",
+    "register_model": "fairtopk.models.registry",
     "report": "fairtopk.reporting.page",
     "rerank": "fairtopk.reranking.rerank",
     "save_split": "fairtopk.lists.users",
@@ -84,6 +88,8 @@ __all__ = [
     "make_documents",
     "make_synthetic",
     "metrics",
+    "register_method",
+    "register_model",
     "report",
     "rerank",
     "save_split",

@@ -13,7 +13,7 @@ import fairtopk as ft
 from fairtopk.lists.batch import list_batch
 from fairtopk.losses import Deltr, KSong, KsoRed, ListNet, NgDe, RankingLoss, Song, SoRed
 from fairtopk.objectives.base import Estimate
-from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings
+from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.objective import Objective
 
 LOSSES = {one.method: one for one in (Song, KSong, ListNet, Deltr, NgDe, SoRed, KsoRed)}
@@ -93,7 +93,7 @@ def unchanged(loss: RankingLoss, before: dict[str, Tensor]) -> None:
         torch.testing.assert_close(value, before[name], rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_value_and_gradient_are_the_objectives_call_after_call(
     method: str, preset: str
@@ -133,7 +133,7 @@ def test_without_items_each_surrogate_rank_is_fresh(method: str) -> None:
     assert not torch.allclose(found.grad, with_items.grad)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_without_queries_every_call_is_as_a_first_one(method: str, preset: str) -> None:
     values = {"k": 3, "c": 100.0, "preset": preset, "start": "first"}
@@ -203,7 +203,7 @@ def test_nothing_is_remembered_under_eval_or_no_grad_but_all_is_read() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 def test_half_precision_scores_are_taken_in_float32(method: str, dtype: torch.dtype) -> None:
     values: dict[str, Any] = {"k": 3, "c": 100.0, "n_queries": N_QUERIES}
     half, full = LOSSES[method](**values), LOSSES[method](**values)
@@ -240,7 +240,7 @@ def test_under_autocast_the_numbers_stay_the_same() -> None:
     same(found, step(outside, data))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_scores_and_state_may_be_of_different_precision(method: str, preset: str) -> None:
     """In float64 throughout; and with one of the two in float32, which is then close to it."""
@@ -477,7 +477,7 @@ def test_wrong_batches_are_refused_in_one_sentence(
 
 @pytest.mark.parametrize("weight", ["c", "c_relative"])
 @pytest.mark.parametrize("preset", list(PRESETS))
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 def test_without_a_penalty_groups_may_be_left_out(
     method: str, preset: str, weight: str
 ) -> None:

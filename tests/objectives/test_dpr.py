@@ -8,7 +8,7 @@ from torch.nn.functional import softplus
 import fairtopk as ft
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.dpr import Dpr, label_weights
-from fairtopk.objectives.methods import ADVERSARIAL, DprSettings
+from fairtopk.objectives.methods import METHODS, DprSettings, methods_of
 
 TWO, EVEN = torch.eye(2), torch.tensor([10, 10])
 
@@ -22,7 +22,7 @@ def dpr(
     **settings: Any,
 ) -> Dpr:
     return Dpr(
-        ADVERSARIAL[method],
+        METHODS[method],
         DprSettings(**settings),
         c=c,
         member=member,
@@ -55,7 +55,7 @@ def recommender_loss(
     return loss + normal / 2 * (mean**2 + variance - variance.log() - 1).mean()
 
 
-@pytest.mark.parametrize("method", list(ADVERSARIAL))
+@pytest.mark.parametrize("method", methods_of("adversary"))
 @pytest.mark.parametrize("given", [True, False])
 def test_at_alpha_0_it_is_bpr_and_the_divergence(method: str, given: bool) -> None:
     """The divergence is by moments where these are given, else of the list's other items."""
@@ -70,7 +70,7 @@ def test_at_alpha_0_it_is_bpr_and_the_divergence(method: str, given: bool) -> No
     torch.testing.assert_close(tuple(grads), torch.autograd.grad(expected, read))
 
 
-@pytest.mark.parametrize("method", list(ADVERSARIAL))
+@pytest.mark.parametrize("method", methods_of("adversary"))
 def test_the_model_gains_what_the_adversary_loses(method: str) -> None:
     """The penalty is -alpha times the adversary's loss, value and gradient alike."""
     scores, batch = lists()
@@ -171,7 +171,7 @@ def test_one_group_alone_is_refused(count: list[int]) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("method", list(ADVERSARIAL))
+@pytest.mark.parametrize("method", methods_of("adversary"))
 def test_a_group_without_relevant_items_and_lists_without_any_train(method: str) -> None:
     scores, batch = lists()
     group = batch.group.clone()

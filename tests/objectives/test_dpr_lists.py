@@ -7,7 +7,7 @@ from torch.nn.functional import softplus
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.dpr import LEAST_OF_WHOLE, Dpr, read_whole
-from fairtopk.objectives.methods import ADVERSARIAL, DprSettings
+from fairtopk.objectives.methods import METHODS, DprSettings, methods_of
 
 GRADES = torch.tensor([[2.0, 1, 1, 0, 0, 0], [1, 1, 1, 1, 3, 0], [4, 0, 0, 0, 0, 0]]).double()
 MASK = torch.tensor([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]).bool()
@@ -15,7 +15,7 @@ MASK = torch.tensor([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]
 
 def dpr(method: str, *, c: float, normal: float = 1.0) -> Dpr:
     return Dpr(
-        ADVERSARIAL[method],
+        METHODS[method],
         DprSettings(normal=normal, samples=500, batches=1),
         c=c,
         member=torch.eye(2),
@@ -32,7 +32,7 @@ def lists() -> tuple[Tensor, Batch]:
     return scores, list_batch(torch.arange(3), GRADES, group, MASK)
 
 
-@pytest.mark.parametrize("method", list(ADVERSARIAL))
+@pytest.mark.parametrize("method", methods_of("adversary"))
 def test_at_alpha_0_it_is_bpr_by_grades_and_the_divergence_of_whole_lists(method: str) -> None:
     scores, batch = lists()
     value, grad = dpr(method, c=0.0, normal=0.7)(scores, batch)
@@ -59,10 +59,10 @@ def test_at_alpha_0_it_is_bpr_by_grades_and_the_divergence_of_whole_lists(method
 def test_rsp_hears_every_document_once_and_reo_every_relevant_one() -> None:
     _, batch = lists()
     slots = MASK.flatten().nonzero()[:, 0]
-    heard = read_whole(batch, ADVERSARIAL["dpr-rsp"]).heard
+    heard = read_whole(batch, METHODS["dpr-rsp"]).heard
     assert heard.tolist() == slots.tolist()
     relevant = (MASK & (GRADES > 0)).flatten().nonzero()[:, 0]
-    assert read_whole(batch, ADVERSARIAL["dpr-reo"]).heard.tolist() == relevant.tolist()
+    assert read_whole(batch, METHODS["dpr-reo"]).heard.tolist() == relevant.tolist()
 
 
 def test_documents_that_are_all_but_alike_are_not_torn_apart() -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.base import Estimate
-from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings
+from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.objective import Objective, list_spread
 
 
@@ -98,7 +98,7 @@ def check(method: str, batch: Batch, scores: Tensor, n_groups: int, **values: ob
     torch.testing.assert_close(found.grad, leaf.grad, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("gradient", ["frozen", "psi", "full"])
 @given(seed=st.integers(0, 10**6), n_groups=st.integers(2, 4))
 def test_without_memory_the_gradient_is_that_of_the_formula(
@@ -118,7 +118,7 @@ def test_every_setting_is_in_the_gradient(values: dict[str, object]) -> None:
         check("kso-red", batch, drawn(seed, batch), 2, **({"k": 3, "c": 50.0} | values))
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("gradient", ["frozen", "psi"])
 def test_ties_and_huge_scores_have_the_gradient_of_the_formula(
     method: str, gradient: str
@@ -130,7 +130,7 @@ def test_ties_and_huge_scores_have_the_gradient_of_the_formula(
             check(method, batch, scores, 2, k=3, c=50.0, gradient=gradient)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_scores_shifted_by_5000_give_the_same_gradient(method: str, preset: str) -> None:
     """Over several steps, so that averages of exp(score) are part of it."""
@@ -212,7 +212,7 @@ def test_a_list_with_one_group_moves_no_average_and_is_counted() -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-8, 1e4])
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("gradient", ["frozen", "psi", "full"])
 def test_flat_and_huge_scores_give_finite_gradients_in_float32(
     method: str, scale: float, gradient: str

@@ -10,7 +10,7 @@ from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.metrics import exposure_gap, ndcg
 from fairtopk.objectives.base import Selection, select_all
 from fairtopk.objectives.exposure import ExposureDisparity
-from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings
+from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.ndcg import NdcgSurrogate, mean_squared_hinge
 from fairtopk.objectives.objective import Objective
 from fairtopk.objectives.threshold import select
@@ -19,7 +19,7 @@ LENGTH = 9
 FAIR = [name for name, method in METHODS.items() if method.fairness != "none"]
 # Exact, and tracked without the term that ties the threshold to zero.
 THRESHOLDS = [{}, {**PRESETS["paper"], "tau_2": 0.0}]
-every_method = pytest.mark.parametrize("method", list(METHODS))
+every_method = pytest.mark.parametrize("method", methods_of("objective"))
 every_fair_method = pytest.mark.parametrize("method", FAIR)
 either_threshold = pytest.mark.parametrize("values", THRESHOLDS, ids=["exact", "tracked"])
 seeds = given(seed=st.integers(0, 10**6))

@@ -163,8 +163,8 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ),
         (
             "method.name=magic",
-            "method.name must be 'song', 'k-song', 'listnet', 'deltr', 'ng-de', 'so-red', "
-            "'kso-red', 'dpr-rsp', 'dpr-reo', 'robust' or 'fair-distill', got 'magic'",
+            "method.name must be one of song, k-song, listnet, deltr, ng-de, so-red, kso-red, "
+            "dpr-rsp, dpr-reo, robust, fair-distill, got 'magic'",
         ),
         ("method.k=0", "method.k must be greater than 0, got 0"),
         ("method.k=[]", "method.k must not be empty, got []"),
@@ -176,8 +176,8 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ("method=3", "method must be a table, got 3"),
         (
             "method.name=robust",
-            "method: robust needs the share of the gap that it takes away: c, from 0 to 1, got "
-            "100000.0",
+            "method: robust needs its share of the gap as c (share of the gap that is taken "
+            "away, from 0 to 1), got c = 100000.0",
         ),
         (
             "method.robust={ mu = 0 }",
@@ -286,7 +286,10 @@ def test_robust_takes_the_whole_gap_away_unless_told_and_ranks_no_catalogue() ->
     assert check_config({"method": {"name": "robust"}}, "here").method.c == 1
     assert check_config({"method": {"name": "robust", "c": 0.3}}, "here").method.c == 0.3
     for method, sentence in (
-        ({"c_relative": 0.5}, "method: robust needs the share of the gap .*, got None"),
+        (
+            {"c_relative": 0.5},
+            "method: robust needs its share of the gap as c .*, got c_relative = 0.5",
+        ),
         ({}, "here: robust ranks a list as a whole, and the catalogue is too long for that"),
     ):
         values = {"method": {"name": "robust", **method}, "evaluation": {"protocol": "full"}}

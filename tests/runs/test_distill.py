@@ -332,7 +332,7 @@ def test_the_card_of_a_model_tells_its_strength(documents: Path) -> None:
 def test_its_strength_is_c_from_0_to_1() -> None:
     assert check_config({"method": {"name": "fair-distill"}}, "test").method.c == 1
     for wrong in ({"c": 1.5}, {"c_relative": 0.5}):
-        with pytest.raises(ft.InputError, match="fair-distill needs its strength as c, from 0"):
+        with pytest.raises(ft.InputError, match=r"needs its strength as c \(from 0"):
             check_config({"method": {"name": "fair-distill"} | wrong}, "test")
 
 

@@ -220,7 +220,7 @@ def test_one_group_alone_is_refused(tmp_path: Path) -> None:
 def test_its_weight_is_c_and_has_a_default() -> None:
     for name, c in (("dpr-rsp", 0.3), ("dpr-reo", 1.0)):
         assert check_config({"method": {"name": name}}, "test").method.c == c
-    with pytest.raises(ft.InputError, match=r"dpr-rsp takes the weight of its adversary as c$"):
+    with pytest.raises(ft.InputError, match="dpr-rsp needs its alpha as c"):
         check_config({"method": {"name": "dpr-rsp", "c_relative": 2.0}}, "test")
     with pytest.raises(ft.InputError, match=r"alpha of dpr-reo is called c; this one is psi's"):
         check_config({"method": {"name": "dpr-reo", "alpha": 1_000}}, "test")

@@ -83,7 +83,7 @@ def test_the_adversary_guesses_each_group_and_without_a_separator_each_label(
 ) -> None:
     for dpr, n_groups in (({"separator": "|"}, 3), ({}, 4)):
         settings = config(data, 1.0, **dpr)
-        lists = build.build_lists(settings.data, seed=0)
+        lists = build.build_any_lists(settings.data, seed=0)
         sampler = build.build_sampler(settings, settings.method, lists)
         objective = build.build_objective(settings.method, sampler)
         assert isinstance(objective, Dpr)

@@ -16,7 +16,7 @@ from fairtopk.cli.app import main
 from fairtopk.cli.train import verdict
 from fairtopk.errors import Exit, InputError, TrainingError
 from fairtopk.metrics.summary import METRICS
-from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
+from fairtopk.objectives.methods import METHODS
 from fairtopk.reporting.results import collect
 from fairtopk.runs import goal_run
 from fairtopk.runs import goal_run as goal_tries
@@ -24,13 +24,12 @@ from fairtopk.runs.config_file import load_config
 from fairtopk.runs.goal import (
     GAPS,
     Goal,
-    dump_asked,
-    load_asked,
-    scale_of,
-    weight_key,
+    Scale,
+    dump_run_file,
+    load_run_file,
     with_weight,
 )
-from fairtopk.runs.goal_run import reach
+from fairtopk.runs.goal_run import search_weight
 from fairtopk.runs.measure import evaluate_run
 from fairtopk.runs.result import read_result, sealed
 from fairtopk.runs.run import train_run
@@ -70,11 +69,11 @@ class Searched:
     """A search that is over, with the warm-ups that others may share."""
 
     def __init__(self, toml: Path, folder: Path) -> None:
-        self.config, goal = load_asked(toml)
+        self.config, goal = load_run_file(toml)
         assert goal is not None
         self.goal: Goal = goal
         self.warmups, self.out = folder / "warmups", folder / "out"
-        self.told = reach(self.config, self.goal, self.out, warmups=self.warmups)
+        self.told = search_weight(self.config, self.goal, self.out, warmups=self.warmups)
 
 
 @pytest.fixture(scope="module")
@@ -84,22 +83,22 @@ def searched(toml: Path, tmp_path_factory: pytest.TempPathFactory) -> Searched:
 
 def refused(path: Path, *changes: str) -> str:
     with pytest.raises(InputError) as error:
-        load_asked(path, changes)
+        load_run_file(path, changes)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_a_file_without_a_goal_is_an_ordinary_run(toml: Path) -> None:
-    config, goal = load_asked(toml, ["goal=", "method.c=5"])
+    config, goal = load_run_file(toml, ["goal=", "method.c=5"])
     assert (config.method.c, goal) == (5, None)
 
 
 def test_a_goal_is_read_and_written_as_it_was(toml: Path, tmp_path: Path) -> None:
     for changes in ([], ["goal.keep="], ["method.name=dpr-rsp"], ["method.name=robust"]):
-        config, goal = load_asked(toml, changes)
+        config, goal = load_run_file(toml, changes)
         assert goal is not None
-        (tmp_path / "again.toml").write_text(dump_asked(config, goal))
-        assert load_asked(tmp_path / "again.toml") == (config, goal)
+        (tmp_path / "again.toml").write_text(dump_run_file(config, goal))
+        assert load_run_file(tmp_path / "again.toml") == (config, goal)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +133,11 @@ def test_every_gap_can_be_a_target_and_chooses_between_epochs_if_it_can(toml: Pa
     measured = {name for name in METRICS if not name.endswith("_signed")} - {"ndcg"}
     assert set(GAPS) == measured | {"rsp", "reo"}
     for gap in GAPS:
-        config, _ = load_asked(toml, [f"goal.target.metric={gap}@10"])
+        config, _ = load_run_file(toml, [f"goal.target.metric={gap}@10"])
         chosen_by = gap if gap in goal_choices() else "exposure_gap"
         assert (config.evaluation.select_gap, config.evaluation.select_k) == (chosen_by, 10)
     own = ["evaluation.select_gap=representation_gap", "evaluation.select_k=20"]
-    config, _ = load_asked(toml, own)
+    config, _ = load_run_file(toml, own)
     assert config.evaluation.select_gap == "representation_gap"
     assert config.evaluation.select_k == 20
 
@@ -148,20 +147,18 @@ def goal_choices() -> tuple[str, ...]:
 
 
 def test_epochs_are_chosen_where_the_goal_is_measured(toml: Path) -> None:
-    on = [load_asked(toml, [f"evaluation.protocol={one}"]).config.evaluation.select_on
+    on = [load_run_file(toml, [f"evaluation.protocol={one}"]).config.evaluation.select_on
           for one in ("sampled", "full")]  # fmt: skip
     assert on == ["sampled", "full"]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in (*METHODS, *ADVERSARIAL, ROBUST, DISTILL) if is_fair(name)]
-)
+@pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.is_fair])
 def test_every_fair_method_has_a_weight_to_search(toml: Path, name: str) -> None:
-    config, _ = load_asked(toml, [f"method.name={name}"])
-    scale = scale_of(name)
+    config, _ = load_run_file(toml, [f"method.name={name}"])
+    scale = Scale(*METHODS[name].search_scale)
     for weight in (0.0, scale.start, scale.top):
         method = with_weight(config, weight).method
-        assert getattr(method, weight_key(name)) == weight
+        assert getattr(method, METHODS[name].weight_key) == weight
         assert (method.c, method.c_relative).count(None) == 1
     assert (scale.top == 1) == (scale.factor is None)
 
@@ -236,7 +233,7 @@ def test_a_search_that_was_killed_goes_on_to_the_same_numbers(
             trained.append(words)
             return nullcontext(report)
 
-        return reach(searched.config, searched.goal, out, resume=resume,
+        return search_weight(searched.config, searched.goal, out, resume=resume,
                      warmups=searched.warmups, progress=progress)  # fmt: skip
 
     for number, die_at in enumerate(
@@ -268,17 +265,19 @@ def test_a_search_that_is_over_is_not_repeated_and_another_goal_is_refused(
     def never(words: str) -> Any:
         raise AssertionError(words)
 
-    kept = reach(searched.config, searched.goal, searched.out, resume=True, progress=never)
+    kept = search_weight(
+        searched.config, searched.goal, searched.out, resume=True, progress=never
+    )
     assert kept == searched.told
     with pytest.raises(InputError, match="is not empty; go on with --resume"):
-        reach(searched.config, searched.goal, searched.out)
-    config, other = load_asked(toml, ["goal.runs=3"])
+        search_weight(searched.config, searched.goal, searched.out)
+    config, other = load_run_file(toml, ["goal.runs=3"])
     assert other is not None
     with pytest.raises(InputError, match=r"another config or goal; see its goal\.toml"):
-        reach(config, other, searched.out, resume=True)
+        search_weight(config, other, searched.out, resume=True)
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InputError, match="holds something else than a search"):
-        reach(config, other, tmp_path, resume=True)
+        search_weight(config, other, tmp_path, resume=True)
 
 
 def untrained(words: str) -> Any:
@@ -312,7 +311,7 @@ def test_an_edited_search_is_made_again_from_its_tries(
     told = json.loads((out / "search.json").read_text())
     SEARCHES[how](told)
     (out / "search.json").write_text(json.dumps(sealed(told) if fits else told))
-    again = reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+    again = search_weight(searched.config, searched.goal, out, resume=True, progress=untrained)
     assert again == searched.told == json.loads((out / "search.json").read_text())
 
 
@@ -323,7 +322,7 @@ def test_a_try_of_another_run_is_refused(searched: Searched, tmp_path: Path) -> 
     first, second = (out / one["run"] / "validation.json" for one in searched.told["tries"])
     shutil.copy(second, first)
     with pytest.raises(InputError, match=r"validation\.json is of another run"):
-        reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+        search_weight(searched.config, searched.goal, out, resume=True, progress=untrained)
 
 
 def test_a_damaged_try_is_told_of_and_measured_again(
@@ -337,9 +336,9 @@ def test_a_damaged_try_is_told_of_and_measured_again(
     with pytest.raises(
         InputError, match=r"validation\.json is damaged; remove it, and --resume"
     ):
-        reach(searched.config, searched.goal, out, resume=True, progress=untrained)
+        search_weight(searched.config, searched.goal, out, resume=True, progress=untrained)
     path.unlink()
-    assert reach(searched.config, searched.goal, out, resume=True) == searched.told
+    assert search_weight(searched.config, searched.goal, out, resume=True) == searched.told
 
 
 def test_a_weight_that_training_breaks_off_with_is_too_strong(
@@ -359,7 +358,7 @@ def test_a_weight_that_training_breaks_off_with_is_too_strong(
     monkeypatch.setattr(goal_run, "measured", made_up)
     settled = goal_tries.Tested(made_up(None, 0.1), made_up(None, 0.0))
     monkeypatch.setattr(goal_run, "settle", lambda folder, weight: settled)
-    told = reach(searched.config, searched.goal, tmp_path / "out")
+    told = search_weight(searched.config, searched.goal, tmp_path / "out")
     assert [one["weight"] for one in told["tries"]] == [1.0, 0.1]
     assert told["tries"][0]["failure"] == "a weight is no longer finite"
     assert told["tries"][0]["target"] is None
@@ -421,7 +420,7 @@ def test_a_missed_goal_ends_with_a_code_of_its_own(
     searched: Searched, reached: bool, code: Exit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = {**searched.told, "reached": reached}
-    monkeypatch.setattr("fairtopk.runs.goal_run.reach", lambda *_, **__: told)
+    monkeypatch.setattr("fairtopk.runs.goal_run.search_weight", lambda *_, **__: told)
     out = searched.out
     words = ["train", str(out / "goal.toml"), "--out", str(out), "--resume"]
     monkeypatch.setattr(sys, "argv", ["fairtopk", *words])

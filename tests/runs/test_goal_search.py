@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.runs.goal import MARGIN, Bounds, Found, Scale, Tried, search
+from fairtopk.runs.goal import MARGIN, Bounds, Scale, SearchResult, Trial, search
 
 LOG, SHARE = Scale(1.0, 1e4, 10.0), Scale(0.5, 1.0, None)
 Curve = Callable[[float], float]
@@ -16,8 +16,8 @@ Curve = Callable[[float], float]
 
 def found(
     gap: Curve, accuracy: Curve = lambda w: 1.0, *, asked: Bounds, scale: Scale = LOG, runs: int
-) -> Found:
-    return search(lambda w: Tried(w, gap(w), accuracy(w)), scale, asked, runs=runs)
+) -> SearchResult:
+    return search(lambda w: Trial(w, gap(w), accuracy(w)), scale, asked, runs=runs)
 
 
 def falling(half: float, *, floor: float = 0.0) -> Curve:

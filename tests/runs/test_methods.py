@@ -12,7 +12,7 @@ import torch
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.users import Lists
-from fairtopk.objectives.methods import METHODS, PRESETS
+from fairtopk.objectives.methods import METHODS, PRESETS, methods_of
 from fairtopk.runs.build import build_objective, build_sampler
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
@@ -79,7 +79,7 @@ def test_at_c_0_every_fair_method_trains_its_ranking_part_to_the_bit(
     lists: Lists, tmp_path: Path
 ) -> None:
     found = {}
-    for method in METHODS:
+    for method in methods_of("objective"):
         settings = config({"name": method, "c": 0.0}, epochs=2)
         train_run(settings, tmp_path / method, lists=lists, warmups=tmp_path / "warm")
         found[method] = load_tensors(tmp_path / method / "model.safetensors").tensors
@@ -89,7 +89,7 @@ def test_at_c_0_every_fair_method_trains_its_ranking_part_to_the_bit(
             assert torch.equal(found[fair][name], weights)
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@pytest.mark.parametrize("method", methods_of("objective"))
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_a_run_remembers_one_number_per_rating_and_seven_per_user(
     lists: Lists, method: str, preset: str

@@ -36,9 +36,9 @@ def train(
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
     from fairtopk.data.registry import warmups_home
-    from fairtopk.runs.goal import load_asked
+    from fairtopk.runs.goal import load_run_file
 
-    settings, goal = load_asked(config, set_ or ())  # faults are told without torch
+    settings, goal = load_run_file(config, set_ or ())  # faults are told without torch
     if goal is not None:
         train_to_goal(settings, goal, out, resume=resume, no_cache=no_cache)
         return
@@ -163,12 +163,12 @@ def train_to_goal(
     """
     from fairtopk.data.registry import warmups_home
     from fairtopk.runs.goal import with_weight
-    from fairtopk.runs.goal_run import GOAL, reach
+    from fairtopk.runs.goal_run import GOAL, search_weight
     from fairtopk.runs.result import METRICS, Owner, read_result, resume_command
 
     finished = (out / METRICS).exists()
     try:
-        told = reach(
+        told = search_weight(
             config,
             goal,
             out,

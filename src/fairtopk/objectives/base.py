@@ -1,9 +1,13 @@
 """What an estimator is given beside scores, and what it returns."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from fairtopk.errors import InputError
+from fairtopk.lists.batch import Batch
 
 
 class Estimate(NamedTuple):
@@ -65,3 +69,30 @@ class Selection(NamedTuple):
 def select_all(scores: Tensor) -> Selection:
     """Return the selection of whole lists."""
     return Selection(psi=torch.ones_like(scores))
+
+
+class RegisteredRanking(nn.Module):
+    """A ranking loss that `register_method` was given, its results checked.
+
+    Args:
+        ranking: A function of ``(scores, batch)``, or a class of such modules.
+        n_queries: Number of queries (N), for a class.
+    """
+
+    def __init__(self, ranking: Callable[..., Any], n_queries: int) -> None:
+        super().__init__()
+        self.loss = ranking(n_queries=n_queries) if isinstance(ranking, type) else ranking
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Return the loss and its gradient; `selection`, for NDCG at the top K, is not used."""
+        found = self.loss(scores, batch)
+        pair = isinstance(found, tuple) and len(found) == 2
+        grad = found[1] if pair else None
+        if not isinstance(grad, Tensor) or grad.shape != scores.shape:
+            name = getattr(self.loss, "__name__", type(self.loss).__name__)
+            raise InputError(
+                f"a registered ranking loss must return the loss and its gradient in the "
+                f"scores, of shape {list(scores.shape)}; {name} does not"
+            )
+        value = torch.as_tensor(found[0]).detach().to(scores.dtype).reshape(())
+        return Estimate(value, grad.detach().to(scores.dtype))

@@ -44,7 +44,7 @@ from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives._adversary import Adversary, Heard
 from fairtopk.objectives.base import Estimate
-from fairtopk.objectives.methods import Adversarial, DprSettings
+from fairtopk.objectives.methods import DprSettings, Method
 
 
 class Members(NamedTuple):
@@ -207,10 +207,10 @@ class Reading(NamedTuple):
     least: float = LEAST_VARIANCE
 
 
-Reads = Callable[[Batch, Adversarial], Reading]
+Reads = Callable[[Batch, Method], Reading]
 
 
-def read_samples(batch: Batch, method: Adversarial) -> Reading:
+def read_samples(batch: Batch, method: Method) -> Reading:
     """Return what is read of samples of a catalogue.
 
     Drawn are the list's other items, a uniform sample of all but the relevant. A slot is heard
@@ -224,7 +224,7 @@ def read_samples(batch: Batch, method: Adversarial) -> Reading:
     return Reading(pairs, batch.mask & (batch.relevance <= 0), heard)
 
 
-def read_whole(batch: Batch, method: Adversarial) -> Reading:
+def read_whole(batch: Batch, method: Method) -> Reading:
     """Return what is read of whole lists: all their items, or all relevant ones.
 
     One item by itself has no distribution that could be drawn to another.
@@ -254,7 +254,7 @@ class Dpr(nn.Module):
 
     def __init__(
         self,
-        method: Adversarial,
+        method: Method,
         settings: DprSettings,
         *,
         c: float,

@@ -1,14 +1,13 @@
-"""The methods as rows of a table: they differ only in their parts.
+"""The table of methods, and the settings that a config may give them.
 
-Hyper-parameters of the objectives, named as in the paper, and presets of their values.
-
-What `fair-distill` may be told beside its strength.
-
-What the robust method may be told.
+A method is a row. Code that depends on which method runs reads a field of the row and never
+compares names, so that `register_method` can add one from outside the package.
 """
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -18,128 +17,232 @@ from pydantic import (
     model_validator,
 )
 
+from fairtopk.checks import checked_choice, checked_number
+from fairtopk.errors import InputError, KindError
+from fairtopk.plugins import check_name, load_plugins
 
-@dataclass(frozen=True)
+MOST = 10_000_000  # the largest count in a config
+MOST_ENTRIES = 100  # of a list in a config: widths, K, epochs
+
+BASELINE = "k-song"  # the colour-blind method that other methods start from
+
+
+@dataclass(frozen=True, kw_only=True)
 class Method:
-    """The parts of a method.
+    """A row of the table: the parts of a method and all else that depends on its name.
 
     Attributes:
-        ranking: The ranking loss.
+        family: What it trains: an `objective` (a ranking loss plus C times an exposure
+            penalty), a ranking loss against an `adversary`, a `game` that ranks whole lists, or
+            a student by `distillation` of a re-ranked teacher.
+        ranking: The ranking loss, or the one registered; see `register_method`.
         selects: Whether the ranking loss looks at the top K only.
         fairness: What the exposure penalty looks at: nothing, whole lists (Eq. 7), or the top K
             (Eq. 11).
         gamma_u: Weight of a fresh batch in the penalty's averages unless set; 1 has no memory.
         averages: Whether `gamma_u` may be set.
+        hears: Whose scores an adversary is given: of relevant items, for equal opportunity, or
+            of both items of each pair, for parity.
+        least_groups: Number of item groups without which it cannot be trained.
+        weight_key: The key of its weight in a config; `c_relative` carries over between list
+            lengths.
+        weight_label: What `c` is called.
+        weight_meaning: What `c` weighs.
+        weight_range: The smallest and the largest `c`.
+        default_weight: `c` where neither weight is given; None where one must be.
+        search_scale: Where the search for a goal looks for a weight: its start, the largest,
+            and the factor of a step; no factor means that weights are shares, halved linearly.
+        needs_labels: Whether it needs the groups of items when it ranks.
+        ranks_catalogue: Whether it can rank the whole catalogue.
+        learns_catalogue: Whether it learns the order of the catalogue, not of sampled lists.
+        starts_from: The method whose scorer it starts from; None for its own warm-up alone.
+        keeps_last_epoch: Whether the last epoch is kept, not the best: a game against an
+            adversary has no best one, and in the first epochs, where NDCG is high, the
+            adversary has had no effect yet.
     """
 
-    ranking: Literal["ndcg", "listnet"]
+    family: Literal["objective", "adversary", "game", "distillation"] = "objective"
+    ranking: str | Callable[..., Any] = "ndcg"
     selects: bool = False
     fairness: Literal["none", "list", "top"] = "none"
     gamma_u: float = 1.0
     averages: bool = False
+    hears: Literal["relevant", "pairs"] = "pairs"
+    least_groups: int = 0
+    weight_key: Literal["c", "c_relative"] = "c_relative"
+    weight_label: str = "C"
+    weight_meaning: str = "weight of 1/2 gap^2"
+    weight_range: tuple[float, float] = (0.0, math.inf)
+    default_weight: float | None = None
+    # The paper's largest C, 1e9, is about 1e4 for lists of 310.
+    search_scale: tuple[float, float, float | None] = (1.0, 1e4, 10.0)
+    needs_labels: bool = False
+    ranks_catalogue: bool = True
+    learns_catalogue: bool = False
+    starts_from: str | None = None
+    keeps_last_epoch: bool = False
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether it has a fairness part, and so a weight."""
+        return self.family != "objective" or self.fairness != "none"
+
+
+def _adversarial(hears: Literal["relevant", "pairs"], c: float) -> Method:
+    return Method(
+        family="adversary",
+        ranking="bpr",
+        hears=hears,
+        least_groups=2,
+        weight_key="c",
+        weight_label="alpha",
+        weight_meaning="weight of the loss of the adversary",
+        default_weight=c,
+        search_scale=(c, 100.0, 5.0),
+        keeps_last_epoch=True,
+    )
 
 
 METHODS: dict[str, Method] = {
-    "song": Method("ndcg"),
-    "k-song": Method("ndcg", selects=True),
-    "listnet": Method("listnet"),
-    "deltr": Method("listnet", fairness="list"),
-    "ng-de": Method("ndcg", selects=True, fairness="list"),
-    "so-red": Method("ndcg", selects=True, fairness="list", gamma_u=0.2, averages=True),
-    "kso-red": Method("ndcg", selects=True, fairness="top", averages=True),
+    "song": Method(),
+    BASELINE: Method(selects=True),
+    "listnet": Method(ranking="listnet"),
+    "deltr": Method(ranking="listnet", fairness="list", least_groups=2),
+    "ng-de": Method(selects=True, fairness="list", least_groups=2),
+    "so-red": Method(selects=True, fairness="list", gamma_u=0.2, averages=True, least_groups=2),
+    "kso-red": Method(selects=True, fairness="top", averages=True, least_groups=2),
+    "dpr-rsp": _adversarial("pairs", 0.3),
+    "dpr-reo": _adversarial("relevant", 1.0),
+    "robust": Method(  # see `fairtopk.robust`
+        family="game",
+        ranking="game",
+        least_groups=2,
+        weight_key="c",
+        weight_label="share of the gap",
+        weight_meaning="share of the gap that is taken away, from 0 to 1",
+        weight_range=(0.0, 1.0),
+        default_weight=1.0,
+        search_scale=(0.5, 1.0, None),
+        needs_labels=True,
+        ranks_catalogue=False,
+        starts_from=BASELINE,
+    ),
+    "fair-distill": Method(  # see `fairtopk.distillation`
+        family="distillation",
+        ranking="distillation",
+        least_groups=1,  # with one group every order is fair
+        weight_key="c",
+        weight_label="strength",
+        weight_meaning="from 0, the teacher's own order, to 1, the fair one",
+        weight_range=(0.0, 1.0),
+        default_weight=1.0,
+        search_scale=(0.5, 1.0, None),
+        learns_catalogue=True,
+        starts_from=BASELINE,
+    ),
 }
 
 
-@dataclass(frozen=True)
-class Adversarial:
-    """A method whose fairness part is an adversary that guesses groups from scores.
+def find_method(name: str) -> Method | None:
+    """Return the row of a method; None if neither this package nor a plugin has it."""
+    if name not in METHODS:
+        load_plugins()
+    return METHODS.get(name)
 
-    Attributes:
-        hears: Whose scores the adversary is given: of relevant items, for equal opportunity, or
-            of both items of each pair, for parity.
-        c: Weight of its loss unless set.
+
+def methods_of(family: str) -> list[str]:
+    """Return the names of the methods of a family."""
+    return [name for name, row in METHODS.items() if row.family == family]
+
+
+def register_method(
+    name: str,
+    *,
+    ranking: str | Callable[..., Any] = "ndcg",
+    fairness: Literal["none", "list", "top"] = "none",
+    selects: bool = False,
+    gamma_u: float = 1.0,
+) -> None:
+    """Add a method: a ranking loss plus C times an exposure penalty.
+
+    From then on `name` is a ``method.name`` of configs, sweeps, goals and `FairRanker`. A
+    package whose methods the command line should find as well names a module that registers
+    them in its entry points, group ``fairtopk.plugins``.
+
+    Args:
+        name: Lower-case letters, digits and ``-``; not a name that is taken.
+        ranking: ``"ndcg"`` (Eq. 3), ``"listnet"`` (Eq. 4), or a loss: a function of ``(scores,
+            batch)``, or a class of `torch.nn.Module` that is made anew for each run as
+            ``ranking(n_queries=...)`` and called alike. Scores are ``[Q, L]``, without a graph;
+            `batch` is an `ft.Batch`, whose ``mask`` is False on padding. It returns the loss,
+            averaged over lists, and its gradient in the scores, ``[Q, L]``.
+        fairness: What the exposure penalty looks at: nothing (``"none"``), whole lists
+            (``"list"``, Eq. 7) or the top K (``"top"``, Eq. 11).
+        selects: Whether ``"ndcg"`` looks at the top K only.
+        gamma_u: Weight of a fresh batch in the penalty's averages; 1 has no memory.
     """
+    check_name("method", name, METHODS)
+    if isinstance(ranking, str):
+        checked_choice("ranking", ranking, ("ndcg", "listnet"))
+    elif not callable(ranking):
+        raise KindError(
+            f"ranking must be a name, a function of (scores, batch) or a class of "
+            f"torch.nn.Module, got {ranking!r}"
+        )
+    checked_choice("fairness", fairness, ("none", "list", "top"))
+    if selects and ranking != "ndcg":
+        raise InputError('selects is about ranking="ndcg"; leave it out')
+    if not 0 < checked_number("gamma_u", gamma_u) <= 1:
+        raise InputError(f"gamma_u must be above 0 and at most 1, got {gamma_u:g}")
+    fair = fairness != "none"
+    METHODS[name] = Method(
+        ranking=ranking,
+        selects=selects,
+        fairness=fairness,
+        gamma_u=gamma_u,
+        averages=fair,
+        least_groups=2 if fair else 0,
+    )
 
-    hears: Literal["relevant", "pairs"]
-    c: float
-
-
-ADVERSARIAL: dict[str, Adversarial] = {
-    "dpr-rsp": Adversarial("pairs", c=0.3),
-    "dpr-reo": Adversarial("relevant", c=1.0),
-}
-
-
-# Which are no objectives of scores alone: see `fairtopk.robust` and `fairtopk.distilling`.
-ROBUST, DISTILL = "robust", "fair-distill"
-
-
-def is_fair(name: str) -> bool:
-    """Return whether a method has a fairness part, and so a weight C."""
-    return name in (*ADVERSARIAL, ROBUST, DISTILL) or METHODS[name].fairness != "none"
-
-
-class Weight(NamedTuple):
-    """What `c` of a fair method is: the name that it has there, and what it says."""
-
-    name: str
-    words: str
-
-
-def weight_of(name: str) -> Weight:
-    """Return what `c` is in a fair method, for whoever sees one beside another."""
-    if name == ROBUST:
-        return Weight("share of the gap", "share of the gap that is taken away, from 0 to 1")
-    if name == DISTILL:
-        return Weight("strength", "from 0, the teacher's own order, to 1, the fair one")
-    if name in ADVERSARIAL:
-        return Weight("alpha", "weight of the loss of the adversary")
-    return Weight("C", "weight of 1/2 gap^2")
-
-
-MOST = 10_000_000  # of anything that is counted
-MOST_ENTRIES = 100  # of a list: of widths, of K, of epochs
 
 UnitInterval = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(gt=0, le=MOST)]
 CountFrom0 = Annotated[int, Field(ge=0, le=MOST)]
 T = TypeVar("T")
-# Not strict, for TOML has lists and no tuples; what is in it may be strict.
+# Not strict, because TOML has lists and no tuples; its entries may be strict.
 Listed = Annotated[tuple[T, ...], Field(max_length=MOST_ENTRIES, strict=False)]
-K = Annotated[int, Field(gt=0, le=MOST, strict=True)]  # strict, for true would be a 1
+K = Annotated[int, Field(gt=0, le=MOST, strict=True)]  # strict: true is no 1
 Ks = Annotated[Listed[K], Field(min_length=1)]
 Widths = Annotated[Listed[Count], Field(min_length=1)]
 
 
 class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
-    """What an objective needs to know beside the method's name."""
+    """Hyper-parameters of an objective, named as in the paper."""
 
     k: K | Ks = 50  # K: positions of the top; several: penalties averaged
-    k_of: Literal["list", "catalogue"] = "list"  # what K counts positions of
+    k_of: Literal["list", "catalogue"] = "list"  # whose positions K counts
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
-    # C / n^2, which carries over between lengths; with exposure by rank, C as it is. n is the
-    # length of the list, or where its slots are weighted of the catalogue that it stands for.
+    # C / n^2, which carries over between lengths; plain C if exposure is by rank. n is the
+    # length of the list, or of the catalogue that a list with weighted slots stands for.
     c_relative: NonNegativeFloat | None = None
 
-    # Whose exposure is made equal: of all items, or without those that the user has rated in
-    # training, which are not recommended but rank high in training lists.
+    # Which items the penalty compares: all, or those that the user has not rated in training;
+    # rated ones are not recommended but rank high in training lists.
     penalty_of: Literal["list", "unrated"] = "list"
 
     gamma_0: UnitInterval = 0.3  # averages of the surrogate ranks u_{q,i}
-    gamma_u: UnitInterval | None = (
-        None  # averages u_{q,a}, u_{q,b}, u_q; None: the method's own
-    )
+    # Averages u_{q,a}, u_{q,b}, u_q; None: the method's own.
+    gamma_u: UnitInterval | None = None
     margin: PositiveFloat = 1.0  # c of the squared hinge
     start: Literal["first", "zero"] = "first"  # where averages begin
 
     alpha: PositiveFloat = 2.0  # sharpness of psi in the ranking part (K-SONG's)
     beta: PositiveFloat = 10.0  # sharpness of psi in the fairness part
-    beta_of: Literal["spread", "score"] = "spread"  # beta / (spread of the list), or as it is
-    gradient: Literal["frozen", "psi", "full"] = (
-        "frozen"  # through nothing, psi, psi and lambda
-    )
-    # The same of the penalty alone; None: as `gradient`. Frozen, it cannot lift what is below
-    # the top; through psi alone, all scores drift.
+    beta_of: Literal["spread", "score"] = "spread"  # beta / (spread of the list), or beta
+    # What gradients go through: not through psi, through psi, through psi and lambda.
+    gradient: Literal["frozen", "psi", "full"] = "frozen"
+    # The same for the penalty alone; None: as `gradient`. Frozen, it cannot lift items from
+    # below the top; through psi alone, all scores drift.
     penalty_gradient: Literal["frozen", "psi", "full"] | None = None
 
     threshold: Literal["exact", "tracked"] = "exact"  # lambda: by selection, or Algorithm 1
@@ -167,24 +270,24 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
 
 
 class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
-    """What DPR-RSP and DPR-REO need to know beside the weight of their adversary."""
+    """Settings of DPR-RSP and DPR-REO, apart from the weight of the adversary."""
 
     normal: NonNegativeFloat = 1.0  # weight of the divergence of scores from N(0, 1)
     loss: Literal["cross-entropy", "squared"] = "cross-entropy"  # of the adversary's guesses
-    batches: Count = 5  # that the adversary learns from before each step of the model
-    samples: Count = 2_000  # scores in such a batch, and in what the model hears back
+    batches: Count = 5  # for the adversary, before each step of the model
+    samples: Count = 2_000  # scores in such a batch, and in the penalty of a step
     rate: PositiveFloat = 5e-3  # of the adversary
     hidden: Widths = (50, 50, 50, 50)
-    # Between the groups of an item that is in several, as "|" in the label "Horror|War".
+    # Separates the groups of an item that is in several, like "|" in the label "Horror|War".
     separator: Annotated[str, Field(min_length=1)] | None = None
 
 
-# A preset is a row of values; what it leaves out keeps its default.
+# A preset is a row of values; other settings keep their defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Algorithm 1 as written, save that averages are read new and start at the first value.
+    # Algorithm 1 as written, but averages are read new and start at the first value.
     "paper": {"threshold": "tracked", "beta": 2.0, "beta_of": "score", "gamma_u": 0.2},
-    # What the authors' code sets; its swapped labels and 1e-10 denominators are not copied.
+    # The values in the authors' code, without its swapped labels and 1e-10 denominators.
     "released": {
         "threshold": "tracked",
         "k_of": "catalogue",
@@ -197,43 +300,38 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 
-# Of runs there is one more, for lists with top items, which stand for the catalogue.
+# Runs have one more, for lists with top items, which stand for the catalogue.
 RUN_PRESETS = PRESETS | {
-    "catalogue": {
-        "k_of": "catalogue",
-        "penalty_of": "unrated",
-        "penalty_gradient": "full",
-    }
+    "catalogue": {"k_of": "catalogue", "penalty_of": "unrated", "penalty_gradient": "full"}
 }
-
 
 Reranker = Literal["det-const-sort", "det-greedy", "det-cons", "det-relaxed", "exposure-lp"]
 
 
 class DistillSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
-    """Settings of the teacher's lists, and of how a student learns them."""
+    """Settings of fair-distill: the teacher's lists, and how a student learns them."""
 
     reranker: Reranker = "det-const-sort"  # puts the head of each list in a fair order
     head: Count = 600  # items of that order that are kept for each user
-    tail: Count = 300  # other items that are kept, any of those behind the head
-    drawn: Count = 150  # of each of the two, in a step
+    tail: Count = 300  # items that are kept from behind the head
+    drawn: Count = 150  # items of the head, and of the tail, in a step
     loss: Literal["regression", "listwise"] = "regression"  # squared error, or cross-entropy
-    reach: PositiveFloat = 100.0  # the place where an item counts an eighth of the first
-    mu: NonNegativeFloat = 0.0  # weight of K-SONG beside that
+    reach: PositiveFloat = 100.0  # the place that weighs an eighth of the first
+    mu: NonNegativeFloat = 0.0  # weight of K-SONG's loss, added to that
     epochs: CountFrom0 = 60
     rate: PositiveFloat = 8e-3
 
 
 class RobustSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
-    """Settings of the game, and of how it is learned."""
+    """Settings of robust: the game, and how it is learned."""
 
-    notion: Literal["parity", "treatment"] = "parity"  # what groups get the same of
-    multiplier: Literal["data", "list"] = "data"  # one of all lists, or one of each
+    notion: Literal["parity", "treatment"] = "parity"  # equal exposure, or per relevance
+    multiplier: Literal["data", "list"] = "data"  # one for all lists, or one for each
     ranking: Literal["assignment", "sampled"] = "assignment"  # how a list is read off P
-    mu: Annotated[float, Field(ge=0.1)] = 1.0  # smoothing; a tenth takes P twenty times as long
+    mu: Annotated[float, Field(ge=0.1)] = 1.0  # smoothing; at 0.1, P takes 20 times as long
     gamma: PositiveFloat = 1.0  # weight of 1/2 |theta|^2: how loosely means of features agree
-    rated: Count = 10  # of a training list
-    unrated: Count = 20  # of a training list
-    users: Count = 10_000  # at most, that have a training list
+    rated: Count = 10  # items of a training list
+    unrated: Count = 20  # items of a training list
+    users: Count = 10_000  # with a training list, at most
     rounds: Count = 3  # each with a multiplier of its own
     iterations: Count = 20  # of L-BFGS in a round

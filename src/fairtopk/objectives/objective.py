@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives.base import Estimate, Selection, select_all
+from fairtopk.objectives.base import Estimate, RegisteredRanking, Selection, select_all
 from fairtopk.objectives.exposure import ExposureDisparity, RankExposureDisparity
 from fairtopk.objectives.listnet import ListNet
 from fairtopk.objectives.methods import Method, ObjectiveSettings
@@ -50,6 +50,8 @@ class Objective(nn.Module):
         self.ranking = (
             ListNet()
             if method.ranking == "listnet"
+            else RegisteredRanking(method.ranking, n_queries)
+            if not isinstance(method.ranking, str)
             else NdcgSurrogate(
                 n_pairs, gamma_0=settings.gamma_0, margin=settings.margin, start=start
             )

@@ -72,7 +72,7 @@ class IdRanker(NamedTuple):
 
     def recommend(self, users: Any, k: int, *, include_rated: bool) -> pl.DataFrame:
         """Return the best items of each user; see `fairtopk.serving.recommend.recommend`."""
-        if isinstance(self.scorer, RobustRanker):
+        if self.config.method.row.needs_labels:
             raise InputError(
                 "robust needs the group of each item when it ranks, which recommend never "
                 "takes; measure it with evaluate, which has the groups of the split"
@@ -195,6 +195,11 @@ class FeatureRanker(NamedTuple):
             notes=features.notes + _odd_lists(features, max(settings.method.ks)),
         )
 
+    @property
+    def needs_groups(self) -> bool:
+        """Whether it needs the group of each document when it ranks."""
+        return isinstance(self.scorer, RobustRanker)
+
     def predict(self, x: Any, qid: Any) -> NDArray[np.float32]:
         """Return the score of each row."""
         self._refuse_robust("predict")
@@ -212,7 +217,7 @@ class FeatureRanker(NamedTuple):
 
     def rank_with_groups(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
         """Return the same of a ranker that needs the group of each row to rank it."""
-        if not isinstance(self.scorer, RobustRanker):
+        if not self.needs_groups:
             raise InputError("only robust needs groups to rank by; call rank, which takes none")
         return self._ranked(x, qid, groups, k)
 
@@ -277,7 +282,7 @@ class FeatureRanker(NamedTuple):
         if groups is None:
             return features_of(table, y, qid, None)
         numbers, strange = group_numbers(groups, self.group_names, len(table.values))
-        if strange is not None and not isinstance(self.scorer, RobustRanker):
+        if strange is not None and not self.needs_groups:
             return features_of(table, y, qid, groups)
         if strange is not None:
             raise InputError(
@@ -301,7 +306,7 @@ class FeatureRanker(NamedTuple):
         return scores
 
     def _refuse_robust(self, what: str) -> None:
-        if isinstance(self.scorer, RobustRanker):
+        if self.needs_groups:
             raise InputError(
                 f"robust needs the group of each document when it ranks, which {what} never "
                 f"takes; call rank_with_groups(X, qid, groups)"

@@ -23,8 +23,9 @@ from fairtopk.data.features import Features
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.queries import DocumentLists
-from fairtopk.models.features import FEATURE_MODELS, FeatureModel, FeatureScorer, OfTable
-from fairtopk.objectives.methods import ADVERSARIAL, DISTILL, METHODS, ROBUST, is_fair
+from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
+from fairtopk.models.registry import find_model, models_of
+from fairtopk.objectives.methods import METHODS, find_method
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, MethodConfig
@@ -58,7 +59,7 @@ def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer
     It is warmed up with the list-wise cross-entropy of ListNet, like scorers of users and
     items, and keeps its last weights: which epoch to stop at is not chosen on any list.
     """
-    if is_fair(settings.method.name) and len(features.group_names) < 2:
+    if settings.method.row.is_fair and len(features.group_names) < 2:
         raise InputError(
             f"{settings.method.name} needs documents in at least two groups; give groups"
         )
@@ -120,8 +121,6 @@ def without_table(scorer: nn.Module) -> FeatureScorer | RobustRanker:
     return scorer.scorer
 
 
-ID_MODELS = ("neumf", "mf")
-NAMES = (*METHODS, *ADVERSARIAL, ROBUST, DISTILL)
 MOST_WIDTH = 2**16  # of a hidden layer
 C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
@@ -130,10 +129,11 @@ TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "met
 def id_config(params: Mapping[str, Any]) -> Config:
     """Return the config of a ranker of users and items."""
     params = _checked(params)
-    model = params["model"] or ID_MODELS[0]
-    if model not in ID_MODELS:
+    model = params["model"] or models_of("ids")[0]
+    row = find_model(model)
+    if row is None or row.scores != "ids":
         raise InputError(
-            f"users and items are ranked by {' or '.join(ID_MODELS)}, got "
+            f"users and items are ranked by {' or '.join(models_of('ids'))}, got "
             f"model={shown(model)}; the others need features, fit(X, y, qid=...)"
         )
     options = _options(params)
@@ -149,11 +149,12 @@ def id_config(params: Mapping[str, Any]) -> Config:
 def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
     """Return how a ranker of features is trained."""
     params = _checked(params)
-    model = params["model"] or FEATURE_MODELS[0]
-    if model not in FEATURE_MODELS:
+    model = params["model"] or models_of("features")[0]
+    if model not in models_of("features"):
         raise InputError(
-            f"features are ranked by {', '.join(FEATURE_MODELS)}, got model={shown(model)}; "
-            f"{' and '.join(ID_MODELS)} need users and items, fit(ft.split(data))"
+            f"features are ranked by {', '.join(models_of('features'))}, got "
+            f"model={shown(model)}; {' and '.join(models_of('ids'))} need users and items, "
+            f"fit(ft.split(data))"
         )
     options = _options(params)
     if table := next((name for name in TABLES if name in options), None):
@@ -162,9 +163,9 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
             f"rate, batch_size, hidden and dropout are parameters"
         )
     values = _method(params, options)
-    if values["name"] not in NAMES:
+    if find_method(values["name"]) is None:
         raise InputError(
-            f"features are ranked by the methods {', '.join(NAMES)}, got "
+            f"features are ranked by the methods {', '.join(METHODS)}, got "
             f"method={shown(values['name'])}"
         )
     try:
@@ -228,7 +229,8 @@ def _options(params: Mapping[str, Any]) -> dict[str, Any]:
 def _method(params: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     weights = _given(c=params["c"], c_relative=params["c_relative"])
     name = params["method"]
-    if not weights and name in METHODS and is_fair(name):
+    row = find_method(name)
+    if not weights and row is not None and row.is_fair and row.default_weight is None:
         weights = {"c_relative": C_RELATIVE}
     return options | {"name": name, "k": params["k"]} | weights
 

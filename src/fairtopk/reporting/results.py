@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from fairtopk.errors import InputError
-from fairtopk.objectives.methods import is_fair, weight_of
 from fairtopk.paths import MOST_FILES
 from fairtopk.reranking.request import NEEDS_LABELS
 from fairtopk.runs.config import Config
@@ -262,10 +261,10 @@ def _run(
         f"{part}.{key}": value for part in sections for key, value in sections[part].items()
     }
     given = {key: settings.pop(f"method.{key}") for key in WEIGHTS}
-    fair, method = is_fair(config.method.name), config.method.name
+    method, row = config.method.name, config.method.row
     if result.get("needs_labels_when_serving"):
         method = f"{method} ({NEEDS_LABELS})"
-    called = {"c": weight_of(config.method.name).name, "c_relative": "C/n²"}
+    called = {"c": row.weight_label, "c_relative": "C/n²"}
     weights = [(called[key], float(c)) for key, c in given.items() if c is not None]
     log = _log(out / LOG)
     if not log:
@@ -277,7 +276,7 @@ def _run(
         name=name,
         method=method,
         settings=settings,
-        weight=weights[0] if fair and weights else None,
+        weight=weights[0] if row.is_fair and weights else None,
         seed=config.seed,
         log=log,
         spread=_spread(log, result),

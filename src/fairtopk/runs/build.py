@@ -1,14 +1,10 @@
-"""From a config to the parts of a run: data, lists, model, samplers, objectives.
+"""From a config to the parts of a run: lists, model, samplers, objectives and phases.
 
-Which epoch of a run is kept: the rule, stated once.
-
-Without a penalty (no fairness part, or C = 0) the epoch with the best NDCG is kept. With one,
-an epoch replaces the kept one if its NDCG is within the tolerance of the best so far, and
-either its gap is smaller or the kept one's NDCG no longer is. An undefined gap is the largest.
-With an adversary the last epoch is kept: a game has no best epoch, and in the first ones, where
-NDCG is high, the adversary has not been heard yet.
-
-How a run trains: a warm-up, fine-tuning, and what some methods add to that.
+A run trains in phases: a warm-up, fine-tuning, and for some methods a third. `chooser` says
+which epoch of fine-tuning is kept. Without a penalty (no fairness part, or C = 0) that is the
+one with the best NDCG. With one, an epoch replaces the kept one if its NDCG is within the
+tolerance of the best so far, and either its gap is smaller or the kept one's NDCG no longer is;
+an undefined gap is the largest. Some methods keep their last epoch instead.
 """
 
 import math
@@ -28,21 +24,18 @@ from fairtopk.distillation.teacher import frozen_copy
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.kernels.random import key_of
+from fairtopk.kernels.threads import seeded
+from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import DocumentLists, query_parts
 from fairtopk.lists.users import Lists, split, split_random
 from fairtopk.models.features import LAYERS, FeatureModel, OfTable, feature_scorer
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.optimizers import LazyAdam, LazyMomentum
+from fairtopk.models.registry import MODELS
+from fairtopk.models.scoring import score
 from fairtopk.objectives.dpr import Dpr, read_samples, read_whole, split_labels
-from fairtopk.objectives.methods import (
-    ADVERSARIAL,
-    DISTILL,
-    METHODS,
-    ROBUST,
-    ObjectiveSettings,
-    is_fair,
-)
+from fairtopk.objectives.methods import BASELINE, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
 from fairtopk.paths import refuse_large
 from fairtopk.robust.ranker import RobustRanker
@@ -50,16 +43,19 @@ from fairtopk.runs.config import Config, DataConfig, MethodConfig, ModelConfig, 
 from fairtopk.training.loop import Phase, Prefers
 from fairtopk.training.samplers import FeatureSampler, ListSampler, ListSizes, Sampler
 
-# What the random parts of a run are keyed by, beside its seed.
-START, RESTART, ADVERSARY = 1, 2, 3  # RESTART: see `phases`
+# Streams of random numbers, keyed with the run's seed.
+START, RESTART, ADVERSARY = 1, 2, 3
 
-# Tables with fewer rows are updated whole: about here, a dense step of Adam takes as long.
+# Smaller tables are updated whole: at about so many rows, a dense step of Adam takes as long.
 LAZY_ROWS = 20_000
 
 BYTES = 4  # of a weight
 COPIES = 5  # of the weights: their own, gradients, two of an optimizer, the chosen ones
 SLOT_BYTES = 64  # of an item in a training list: its number, grade, group, score and gradient
 
+# Shares of the third phase's epochs after which it goes on at a quarter of its rate: its last
+# epoch is kept, and that is only as good as its last steps are small.
+SLOWER = (0.75, 0.92)
 
 AnyLists = Lists | DocumentLists
 AnySampler = ListSampler | FeatureSampler
@@ -81,21 +77,20 @@ def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
     """Return the data of a config, loaded and split."""
     data = load(config.source, config.path, groups=config.groups, **config.options)
     if not isinstance(data, Interactions):
-        return split_documents(data, config, seed=seed)
+        return _split_documents(data, config, seed=seed)
     sizes = {"test": int(config.test), "validation": int(config.validation)}
     if config.split == "random":
         return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
     return split(data, **sizes, min_ratings=config.min_ratings)
 
 
-def build_lists(config: DataConfig, *, seed: int) -> Lists:
-    """Return the same, refusing documents with features."""
-    lists = build_any_lists(config, seed=seed)
-    if not isinstance(lists, Lists):
-        raise InputError(
-            f"{config.source} holds documents with features, and this takes users and items"
-        )
-    return lists
+def _split_documents(data: Features, config: DataConfig, *, seed: int) -> DocumentLists:
+    part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
+    rule = (
+        f"random queries, {config.test:g} of them for test and {config.validation:g} for "
+        f"validation, seed {seed}"
+    )
+    return DocumentLists(data, part, rule)
 
 
 def build_model(config: Config, lists: AnyLists) -> nn.Module:
@@ -104,46 +99,78 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
         return build_scorer(config, lists.data)
     n_features = len(lists.data.feature_names)
     _refuse_large(config.model, n_features, f"{n_features:,} features")
-    return _ranker(config, document_scorer(config, lists, seed=START))
+    return _ranker(config, _document_scorer(config, lists))
 
 
 def build_scorer(config: Config, data: Counted) -> nn.Module:
     """Return the model of users and items of a config, at its random start."""
-    return _ranker(config, _scorer(config, data))
+    model, key = config.model, key_of(config.seed, START)
+    if MODELS[model.name].build is not None:
+        return _ranker(config, _registered_scorer(model, data, key))
+    many = f"{data.n_users:,} users and {data.n_items:,} items"
+    _refuse_large(model, data.n_users + data.n_items, many)
+    options: dict[str, Any] = {
+        "width": model.width,
+        "backend": model.backend,
+        "sparse": max(data.n_users, data.n_items) >= LAZY_ROWS,
+        "generator": torch.Generator().manual_seed(key),
+    }
+    if model.name == "mf":
+        return _ranker(config, MatrixFactorization(data.n_users, data.n_items, **options))
+    options |= {"hidden": model.hidden, "dropout": model.dropout}
+    return _ranker(config, NeuMF(data.n_users, data.n_items, **options))
+
+
+def _registered_scorer(model: ModelConfig, data: Counted, key: int) -> nn.Module:
+    """Return a model that `register_model` has added, after one list as a trial."""
+    build = MODELS[model.name].build
+    assert build is not None
+    options = model.model_dump(include={"width", "hidden", "dropout"})
+    with seeded(key):
+        scorer = build(data.n_users, data.n_items, **options)
+    if not isinstance(scorer, nn.Module):
+        raise InputError(
+            f"the model {model.name} must be a torch.nn.Module, and build returned "
+            f"{type(scorer).__name__}"
+        )
+    item = torch.tensor([[0, data.n_items - 1]], dtype=torch.int32)
+    mask = torch.ones(1, 2, dtype=torch.bool)
+    trial = list_batch(
+        torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2), torch.full_like(item, -1), mask,
+        item=item,
+    )  # fmt: skip
+    found = score(scorer, trial)
+    if not isinstance(found, torch.Tensor) or found.shape != item.shape:
+        what = list(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
+        raise InputError(
+            f"the model {model.name} must give one score per item, [Q, L]: for one list of two "
+            f"items it gave {what}"
+        )
+    return scorer
+
+
+def _document_scorer(config: Config, lists: DocumentLists) -> OfTable:
+    """Return the scorer of a config, on the scale of the training rows."""
+    model, data = config.model, lists.data
+    scorer = feature_scorer(
+        cast(FeatureModel, model.name),
+        len(data.feature_names),
+        hidden=model.hidden,
+        dropout=model.dropout,
+        seed=key_of(config.seed, START),
+    )
+    values = torch.from_numpy(data.values)
+    learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
+    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
+    return OfTable(scorer, values)
 
 
 def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
+    """Return what ranks with a scorer: the scorer itself, or a game over its features."""
     method = config.method
-    if method.name != ROBUST:
+    if method.row.family != "game":
         return scorer
     return RobustRanker(scorer, method.robust, share=method.c or 0.0, seed=config.seed)
-
-
-def _scorer(config: Config, data: Counted) -> nn.Module:
-    model, rows = config.model, max(data.n_users, data.n_items)
-    many = f"{data.n_users:,} users and {data.n_items:,} items"
-    _refuse_large(model, data.n_users + data.n_items, many)
-    sparse = rows >= LAZY_ROWS
-    generator = torch.Generator().manual_seed(key_of(config.seed, START))
-    if model.name == "mf":
-        return MatrixFactorization(
-            data.n_users,
-            data.n_items,
-            width=model.width,
-            backend=model.backend,
-            sparse=sparse,
-            generator=generator,
-        )
-    return NeuMF(
-        data.n_users,
-        data.n_items,
-        width=model.width,
-        hidden=model.hidden,
-        dropout=model.dropout,
-        backend=model.backend,
-        sparse=sparse,
-        generator=generator,
-    )
 
 
 def n_weights(model: ModelConfig, n_rows: int) -> int:
@@ -151,7 +178,7 @@ def n_weights(model: ModelConfig, n_rows: int) -> int:
 
     Args:
         model: Which one.
-        n_rows: Of its tables: users and items, or features of documents.
+        n_rows: Rows of its tables: users and items, or features of documents.
     """
     first, last = model.hidden[0], model.hidden[-1]
     deeper = sum(one * other for one, other in pairwise(model.hidden))
@@ -166,11 +193,12 @@ def n_weights(model: ModelConfig, n_rows: int) -> int:
             return n_rows * first + deeper + last
         case "attention":
             return n_rows * first + 8 * LAYERS * first**2
+    return n_rows * model.width  # a registered one: at least its tables
 
 
 def _refuse_large(model: ModelConfig, n_rows: int, many: str) -> None:
     """Refuse a model that would not fit into memory, before it is made."""
-    sizes = f"width {model.width:,} and " if model.name in ("mf", "neumf") else ""
+    sizes = f"width {model.width:,} and " if MODELS[model.name].scores == "ids" else ""
     layers = ", ".join(f"{width:,}" for width in model.hidden[:3])
     what = f"{model.name} of {sizes}hidden layers of {layers} for {many}"
     refuse_large(COPIES * BYTES * n_weights(model, n_rows), f"training {what}")
@@ -179,19 +207,19 @@ def _refuse_large(model: ModelConfig, n_rows: int, many: str) -> None:
 def build_sampler(
     config: Config, method: MethodConfig, lists: AnyLists, *, top: bool = False
 ) -> AnySampler:
-    """Return what gives the training lists of a method.
+    """Return the sampler of a method's training lists.
 
-    Of a catalogue they are drawn, groups for a penalty only; of documents they are whole.
+    Lists of a catalogue are drawn, items of each group only for a penalty; lists of documents
+    are whole.
 
     Args:
         config: The run.
-        method: What they are for.
+        method: The method that is trained on them, not always the run's own.
         lists: The data.
-        top: Whether they have the top items that the config asks for.
+        top: Whether lists have the top items that the config sets.
     """
     training = config.training
-    selects = method.name in METHODS and METHODS[method.name].selects
-    ideal_k = max(method.ks) if selects else None
+    ideal_k = max(method.ks) if method.row.selects else None
     if isinstance(lists, DocumentLists):
         queries = lists.train.user
         return FeatureSampler(lists.data, seed=config.seed, ideal_k=ideal_k, queries=queries)
@@ -214,79 +242,50 @@ def build_sampler(
 
 
 def reads_features_alone(config: Config) -> bool:
-    """Return whether a method takes documents as they are, and trains no scorer."""
-    return config.method.name == ROBUST and config.model.name == "linear"
+    """Return whether a method takes the features of documents and trains no scorer."""
+    return config.method.row.family == "game" and config.model.name == "linear"
 
 
 def is_penalised(config: MethodConfig) -> bool:
     """Return whether a method penalises exposure with a weight above 0."""
-    fair = config.name in METHODS and METHODS[config.name].fairness != "none"
-    return fair and bool(config.c or config.c_relative)
+    return config.row.fairness != "none" and bool(config.c or config.c_relative)
 
 
-def has_adversary(config: MethodConfig) -> bool:
-    """Return whether a method has an adversary with a weight above 0."""
-    return config.name in ADVERSARIAL and bool(config.c)
+def keeps_last_epoch(config: MethodConfig) -> bool:
+    """Return whether the last epoch is kept; with a weight of 0, the best one is."""
+    return config.row.keeps_last_epoch and bool(config.c)
 
 
 def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
-    """Return the objective of a method for lists that `sampler` gives."""
+    """Return the objective of a method for the lists of a sampler."""
     check_groups(config, sampler)
-    whole = isinstance(sampler, FeatureSampler)
-    if config.name in ADVERSARIAL:
+    row = config.row
+    if row.family == "adversary":
         known = torch.from_numpy(sampler.group[sampler.group >= 0])
         return Dpr(
-            ADVERSARIAL[config.name],
+            row,
             config.dpr,
             c=config.c or 0.0,
             member=split_labels(sampler.group_names, config.dpr.separator).member,
             count=torch.bincount(known, minlength=sampler.n_groups),
             generator=torch.Generator().manual_seed(key_of(sampler.seed, ADVERSARY)),
-            reads=read_whole if whole else read_samples,
+            reads=read_whole if isinstance(sampler, FeatureSampler) else read_samples,
         )
-    method = METHODS[config.name]
     return Objective(
-        method,
+        row,
         ObjectiveSettings(**config.model_dump(include=set(ObjectiveSettings.model_fields))),
         n_queries=sampler.n_queries,
-        n_pairs=sampler.n_pairs if method.ranking == "ndcg" else 0,
+        n_pairs=sampler.n_pairs if row.ranking == "ndcg" else 0,
         n_groups=sampler.n_groups,
     )
 
 
 def check_groups(config: MethodConfig, sampler: AnySampler) -> None:
     """Refuse data without the groups that a method needs."""
-    least = 1 if config.name == DISTILL else 2  # of one group, every order is fair
-    if is_fair(config.name) and sampler.n_groups < least:
+    if sampler.n_groups < config.row.least_groups:
         raise InputError(
             f"{config.name} needs items in at least two groups; give data.groups a rule"
         )
-
-
-def split_documents(data: Features, config: DataConfig, *, seed: int) -> DocumentLists:
-    """Return the split of a config."""
-    part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
-    rule = (
-        f"random queries, {config.test:g} of them for test and {config.validation:g} for "
-        f"validation, seed {seed}"
-    )
-    return DocumentLists(data, part, rule)
-
-
-def document_scorer(config: Config, lists: DocumentLists, *, seed: int) -> OfTable:
-    """Return the model of a config, at its random start, on the scale of the training rows."""
-    model, data = config.model, lists.data
-    scorer = feature_scorer(
-        cast(FeatureModel, model.name),
-        len(data.feature_names),
-        hidden=model.hidden,
-        dropout=model.dropout,
-        seed=key_of(config.seed, seed),
-    )
-    values = torch.from_numpy(data.values)
-    learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
-    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
-    return OfTable(scorer, values)
 
 
 def chooser(
@@ -321,51 +320,43 @@ def latest(history: list[dict[str, Any]], chosen: int | None) -> bool:
     return True
 
 
-# Where the last phase of three goes on at a quarter of its rate, as shares of its epochs: its
-# last epoch is kept, and that is only as good as its last steps are small.
-SLOWER = (0.75, 0.92)
-
-BLIND = "k-song"  # what the others start from
+def starts_from_baseline(config: Config) -> bool:
+    """Return whether a run first trains a colour-blind scorer to start from."""
+    return config.method.row.starts_from is not None or config.training.lists.top > 0
 
 
-def starts_blind(config: Config) -> bool:
-    """Return whether a method starts from a scorer that K-SONG has trained, blind to groups."""
-    return config.method.name in (ROBUST, DISTILL) or config.training.lists.top > 0
-
-
-def has_third(config: Config) -> bool:
+def has_third_phase(config: Config) -> bool:
     """Return whether there is a phase after fine-tuning."""
-    return starts_blind(config) and config.method.name != ROBUST
+    return starts_from_baseline(config) and config.method.row.family != "game"
 
 
-def tuned_method(config: Config) -> MethodConfig:
-    """Return the method of fine-tuning: the run's own, or K-SONG."""
+def finetune_method(config: Config) -> MethodConfig:
+    """Return the method of fine-tuning: the run's own, or the one that it starts from."""
     method = config.method
-    if not starts_blind(config):
+    if not starts_from_baseline(config):
         return method
-    k_of = method.k_of if method.name == ROBUST else "list"
-    return MethodConfig(name=BLIND, k=method.k, k_of=k_of)
+    k_of = "list" if has_third_phase(config) else method.k_of
+    return MethodConfig(name=method.row.starts_from or BASELINE, k=method.k, k_of=k_of)
 
 
 def build_phases(
     config: Config, scorer: nn.Module, lists: AnyLists, prefers: Prefers = latest
 ) -> list[Phase]:
-    """Return warm-up, fine-tuning, and where a method starts from those what comes after.
+    """Return the phases: warm-up, fine-tuning, and a third if the method has one.
 
     Args:
         config: The run.
-        scorer: What is trained.
+        scorer: The model that is trained.
         lists: The data.
         prefers: Chooses between the epochs of fine-tuning.
     """
-    if starts_blind(config):
+    if starts_from_baseline(config):
         check_groups(config.method, build_sampler(config, config.method, lists))
-    method = tuned_method(config)
-    phases = [_warmup(config, scorer, lists), _tuning(config, scorer, lists, method, prefers)]
-    if config.method.name == DISTILL:
-        phases.append(_distillation(config, scorer, lists, method))
-    elif has_third(config):
-        phases.append(_on_catalogue(config, scorer, lists))
+    phases = [_warmup(config, scorer, lists), _finetuning(config, scorer, lists, prefers)]
+    if has_third_phase(config):
+        distils = config.method.row.family == "distillation"
+        third = _distillation if distils else _on_catalogue
+        phases.append(third(config, scorer, lists))
     return phases
 
 
@@ -382,23 +373,23 @@ def _warmup(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
     )
 
 
-def _tuning(
-    config: Config,
-    scorer: nn.Module,
-    lists: AnyLists,
-    method: MethodConfig,
-    prefers: Prefers,
-) -> Phase:
-    training, sampler = config.training, build_sampler(config, method, lists)
+def _finetuning(config: Config, scorer: nn.Module, lists: AnyLists, prefers: Prefers) -> Phase:
+    training, method = config.training, finetune_method(config)
+    sampler = build_sampler(config, method, lists)
     wanted = training.restart_last_layer
     if wanted is None:  # a linear scorer has no other layer
         only = config.model.name == "linear"
         wanted = is_penalised(method) and method.exposure == "softmax" and not only
+    restarts: Callable[[torch.Generator], None] | None
+    restarts = getattr(scorer, "restart_last_layer", None)  # a registered model may lack it
 
     def restart() -> None:
-        if wanted and training.warmup_epochs:
-            generator = torch.Generator().manual_seed(key_of(config.seed, RESTART))
-            scorer.restart_last_layer(generator)  # type: ignore[operator]
+        if wanted and training.warmup_epochs and restarts is not None:
+            restarts(torch.Generator().manual_seed(key_of(config.seed, RESTART)))
+
+    def rate(epoch: int) -> float:
+        passed = sum(epoch >= one for one in training.rate_epochs)
+        return training.rate * training.rate_factor**passed
 
     return Phase(
         name="fine-tuning",
@@ -406,7 +397,7 @@ def _tuning(
         objective=build_objective(method, sampler),
         optimizer=_optimizer(training, scorer),
         epochs=0 if reads_features_alone(config) else training.epochs,
-        rate=_schedule(training),
+        rate=rate,
         before=restart,
         prefers=prefers,
     )
@@ -427,23 +418,24 @@ def _on_catalogue(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
     )
 
 
-def _distillation(
-    config: Config, scorer: nn.Module, lists: AnyLists, blind: MethodConfig
-) -> Phase:
-    """Return the phase in which a scorer learns from a copy of itself, made fair."""
+def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
+    """Return the phase in which a scorer learns the re-ranked lists of a copy of itself."""
     settings, strength = config.method.distill, config.method.c or 0.0
-    teacher, of_blind = frozen_copy(scorer), build_sampler(config, blind, lists)
-    if isinstance(of_blind, FeatureSampler):
-        sampler: Sampler = DocumentDistillSampler(
-            teacher, of_blind, settings, strength=strength
-        )
+    baseline, teacher = finetune_method(config), frozen_copy(scorer)
+    ranked = build_sampler(config, baseline, lists)  # lists of the ranking loss
+    if isinstance(ranked, FeatureSampler):
+        sampler: Sampler = DocumentDistillSampler(teacher, ranked, settings, strength=strength)
     else:
         assert isinstance(lists, Lists)
-        beside = of_blind if settings.mu else None
         sampler = DistillSampler(
-            teacher, lists, settings, strength=strength, seed=config.seed, beside=beside
+            teacher,
+            lists,
+            settings,
+            strength=strength,
+            seed=config.seed,
+            beside=ranked if settings.mu else None,
         )
-    ranking = build_objective(blind, of_blind) if settings.mu else None
+    ranking = build_objective(baseline, ranked) if settings.mu else None
     assert not isinstance(ranking, Dpr)
     return Phase(
         name="distillation",
@@ -461,6 +453,11 @@ def _copy_weights(source: nn.Module, target: nn.Module) -> None:
     target.load_state_dict(source.state_dict())
 
 
+def _slowing(start: float, epochs: int) -> Callable[[int], float]:
+    ends = [round(share * epochs) for share in SLOWER]
+    return lambda epoch: start * 0.25 ** sum(epoch >= end for end in ends)
+
+
 def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optimizer:
     """Return a lazy optimizer for a scorer with sparse gradients, else a dense one."""
     parameters, decay = scorer.parameters(), training.weight_decay
@@ -473,16 +470,3 @@ def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optim
     keep = 1 - training.gamma_5
     momentum = LazyMomentum if lazy else torch.optim.SGD
     return momentum(parameters, momentum=keep, dampening=keep, weight_decay=decay)
-
-
-def _schedule(training: TrainingConfig) -> Callable[[int], float]:
-    def rate(epoch: int) -> float:
-        passed = sum(epoch >= one for one in training.rate_epochs)
-        return training.rate * training.rate_factor**passed
-
-    return rate
-
-
-def _slowing(start: float, epochs: int) -> Callable[[int], float]:
-    ends = [round(share * epochs) for share in SLOWER]
-    return lambda epoch: start * 0.25 ** sum(epoch >= end for end in ends)

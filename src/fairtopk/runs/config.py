@@ -1,17 +1,13 @@
-"""What a run is made of: the tables of its config, checked key by key.
+"""The tables of a run's config, checked key by key and against each other.
 
 Everything but ``method.name`` has a default. Unknown keys are refused with their path.
 
-What a config of documents with features has in place of the usual defaults, and cannot have.
+Documents with features have defaults of their own: a list is ranked and measured whole, and
+queries, not ratings of a user, are held out.
 
-Documents come in lists of their own: a list is ranked and measured whole, and queries, not
-ratings of a user, are held out.
-
-By which lists a run is measured beside its own, and on which its epochs are chosen.
-
-A user sees the top of the whole catalogue. What looks fair on sampled lists can be less fair
-there, so each run is measured by both protocols, and what was trained for the catalogue is
-chosen on it.
+A user sees the top of the whole catalogue, and a model that is fair on sampled lists can be
+less fair there. So each run is measured by both protocols, and the epochs of a method that
+learns the catalogue are chosen on the catalogue.
 """
 
 from collections.abc import Mapping
@@ -20,20 +16,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     Field,
     NonNegativeFloat,
     PositiveFloat,
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.registry import KNOWN
+from fairtopk.models.registry import MODELS, find_model, models_of
 from fairtopk.objectives.methods import (
-    ADVERSARIAL,
-    DISTILL,
     METHODS,
-    ROBUST,
     RUN_PRESETS,
     Count,
     CountFrom0,
@@ -41,34 +37,58 @@ from fairtopk.objectives.methods import (
     DprSettings,
     Ks,
     Listed,
+    Method,
     ObjectiveSettings,
     RobustSettings,
     Widths,
-    is_fair,
+    find_method,
 )
 
-# Of methods whose weight means the same for all data; that of an exposure gap does not.
-USUAL_C = {ROBUST: 1.0, DISTILL: 1.0} | {name: method.c for name, method in ADVERSARIAL.items()}
+SHARE = 0.2  # of the queries, for test and for validation
+DOCUMENT_DEFAULTS: dict[str, dict[str, Any]] = {
+    "data": {"split": "random", "test": SHARE, "validation": SHARE},
+    "model": {"name": models_of("features")[0], "dropout": 0.1},
+    "method": {"k": 10},
+    "training": {"batch_size": 32, "weight_decay": 1e-4},
+    "evaluation": {"protocol": "whole"},
+}
+DOCUMENT_KS = {5, 10, 20}  # where documents are measured, and at the method's own K
+OTHER_PROTOCOL = {"sampled": "full", "full": "sampled"}
+# The gap that chooses epochs. On the catalogue Eq. 9 can fall while a group leaves the top.
+CHOOSING_GAPS = {"sampled": "exposure_gap", "full": "rank_exposure_gap"}
 
 
-MethodName = Literal[(*METHODS, *ADVERSARIAL, ROBUST, DISTILL)]  # type: ignore[valid-type]
+def _method_name(name: Any) -> Any:
+    if not isinstance(name, str) or find_method(name) is None:
+        raise PydanticCustomError("method", f"Input should be one of {', '.join(METHODS)}")
+    return name
+
+
+def _model_name(name: Any) -> Any:
+    if not isinstance(name, str) or find_model(name) is None:
+        raise PydanticCustomError("model", f"Input should be one of {', '.join(MODELS)}")
+    return name
+
+
+MethodName = Annotated[str, BeforeValidator(_method_name)]
+ModelName = Annotated[str, BeforeValidator(_model_name)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Section(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
-    """A table of the TOML file; nothing is taken for another type but an int for a float."""
+    """A table of the TOML file; the only conversion is from whole numbers to floats."""
 
 
 class DataConfig(Section):
-    """Which data, grouped and split how."""
+    """Which data, its groups and its split."""
 
     source: str = "synthetic"  # a name of `fairtopk data list`
     path: str | None = None  # the published zip, its folder, or the table
     groups: GroupRule | None = None  # { column = "genres", contains = "Horror" }
-    options: dict[str, Any] = {}  # what the reader of that source takes
+    options: dict[str, Any] = {}  # arguments of the reader of that source
     split: Literal["time", "random"] = "time"  # which ratings of a user are held out
-    test: Count | Share = 5  # of each user; of documents, a share of the queries
-    validation: Count | Share = 5  # the same, before those
+    test: Count | Share = 5  # ratings of each user; a share of the queries
+    validation: Count | Share = 5  # the same, before the test part
     min_ratings: Count | None = None  # users with fewer stay in training
 
     @field_validator("source")
@@ -104,13 +124,13 @@ class DataConfig(Section):
     @property
     def of_documents(self) -> bool:
         """Whether it holds documents with features, not users and items."""
-        return of_documents({"source": self.source, "options": self.options})
+        return _has_documents({"source": self.source, "options": self.options})
 
 
 class ModelConfig(Section):
-    """Which scorer: two of users and items, three of documents with features."""
+    """Which scorer: of users and items, or of documents with features."""
 
-    name: Literal["neumf", "mf", "linear", "mlp", "attention"] = "neumf"
+    name: ModelName = "neumf"
     width: Count = 64  # of each embedding
     hidden: Widths = (64,)  # layers of a network; the width of the attention
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
@@ -131,36 +151,39 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid", strict=True):
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        name, unweighed = str(given.get("name")), given.get("c_relative") is None
-        usual = {"c": USUAL_C[name]} if name in USUAL_C and unweighed else {}
+        row, weight = find_method(str(given.get("name"))), {}
+        if row is not None and row.default_weight is not None:
+            weight = {"c": row.default_weight} if given.get("c_relative") is None else {}
         preset = RUN_PRESETS.get(str(given.get("preset", "default")), {})
-        return {**preset, **usual, **_of_python(given)}
+        return {**preset, **weight, **_python_numbers(given)}
 
     @model_validator(mode="after")
-    def _weighed(self) -> "MethodConfig":
-        if self.name in ADVERSARIAL and self.c is None:
-            raise ValueError(f"{self.name} takes the weight of its adversary as c")
-        if self.name in ADVERSARIAL and self.alpha != type(self).model_fields["alpha"].default:
+    def _check_weight(self) -> "MethodConfig":
+        row, (least, most) = self.row, self.row.weight_range
+        if (
+            row.weight_label == "alpha"
+            and self.alpha != type(self).model_fields["alpha"].default
+        ):
             raise ValueError(f"alpha of {self.name} is called c; this one is psi's sharpness")
-        if self.name == ROBUST and (self.c is None or self.c > 1):
+        if row.weight_key == "c" and (self.c is None or not least <= self.c <= most):
+            given = f"c_relative = {self.c_relative}" if self.c is None else f"c = {self.c}"
             raise ValueError(
-                f"robust needs the share of the gap that it takes away: c, from 0 to 1, got "
-                f"{self.c}"
+                f"{self.name} needs its {row.weight_label} as c ({row.weight_meaning}), got "
+                f"{given}"
             )
-        if self.name == DISTILL and (self.c is None or self.c > 1):
+        if row.family == "distillation" and self.c and not self.distill.epochs:
             raise ValueError(
-                f"fair-distill needs its strength as c, from 0 (the teacher's own order) to 1 "
-                f"(the fair one), got c = {self.c} and c_relative = {self.c_relative}"
+                "distill.epochs is 0, so that the student learns nothing; raise it, or set c "
+                "to 0"
             )
-        if self.name == DISTILL and self.c and not self.distill.epochs:
-            raise ValueError(
-                "distill.epochs is 0, so that nothing is learnt of the fair order; give it "
-                "some, or set c to 0"
-            )
-        unweighed = self.c is None and self.c_relative is None
-        if unweighed and is_fair(self.name):
+        if row.is_fair and self.c is None and self.c_relative is None:
             raise ValueError(f"{self.name} needs the weight of its penalty: c, or c_relative")
         return self
+
+    @property
+    def row(self) -> Method:
+        """The method's row of the table."""
+        return METHODS[self.name]
 
 
 class ListsConfig(Section):
@@ -168,11 +191,11 @@ class ListsConfig(Section):
 
     rated: Count = 10  # of the user's training ratings
     unrated: Count = 300  # of the other items
-    # Of each group, drawn apart as B_a and B_b of Algorithm 1 where there is a penalty, which
-    # lost less NDCG for the same gap than the list's own items did; 0 takes those.
+    # Items of each group, drawn apart for the penalty as B_a and B_b of Algorithm 1, which lost
+    # less NDCG for the same gap than the list's own items; 0 takes the list's own.
     per_group: CountFrom0 = 30
-    # Of the head: what the model ranks highest for the user now, of the items that the user has
-    # not rated; looked up before each epoch. Such lists are weighted, and are their own groups.
+    # Items of the head: the unrated ones that the model ranks highest for the user, looked up
+    # before each epoch. Such lists are weighted, and the penalty takes their own items.
     top: CountFrom0 = 0
     head: Count = 400
 
@@ -199,16 +222,16 @@ class TrainingConfig(Section):
 
     warmup_epochs: CountFrom0 = 20  # of list-wise cross-entropy
     warmup_rate: PositiveFloat = 1e-3
-    # Draw the output layer anew after the warm-up. None: where there is a penalty on softmax
+    # Draw the output layer anew after the warm-up. None: if there is a penalty on softmax
     # exposure, which would otherwise first have to flatten the scores that the warm-up spread
-    # out. Exposure by rank has nothing to flatten, and the anchor beside it would spread the
-    # scores of a random layer before they mean anything (NDCG@50 of 0.07 on MovieLens 1M).
+    # out. Exposure by rank has nothing to flatten, and its anchor would spread the scores of a
+    # random layer before they mean anything (NDCG@50 of 0.07 on MovieLens 1M).
     restart_last_layer: bool | None = None
-    # The paper's are 120 epochs at 4e-4. An epoch of MovieLens 1M has a 23rd of the steps that
-    # one of 20M has: there these end higher, and in half the time.
+    # The paper has 120 epochs at 4e-4. An epoch of MovieLens 1M has a 23rd of the steps of one
+    # of 20M: there these values end higher, in half the time.
     epochs: CountFrom0 = 60
     rate: PositiveFloat = 2e-3
-    rate_factor: PositiveFloat = 0.25  # what the rate is multiplied by ...
+    rate_factor: PositiveFloat = 0.25  # multiplies the rate ...
     rate_epochs: Listed[Count] = (45,)  # ... after each of these (the paper's: 60)
     catalogue_epochs: CountFrom0 = 8  # after those, on lists with top items
     catalogue_rate: PositiveFloat = 5e-4
@@ -219,23 +242,24 @@ class TrainingConfig(Section):
     lists: ListsConfig = ListsConfig()
     corrected: bool = False  # weigh slots by how many items they stand for
     validate_every: Count = 1  # epochs
-    tolerance: NonNegativeFloat = 0.001  # of the best NDCG that a fairer epoch may lose
+    tolerance: NonNegativeFloat = 0.001  # share of the best NDCG that a fairer epoch may lose
     patience: Count | None = None  # validations without a better one before stopping
     save_minutes: PositiveFloat = 5.0
 
 
 class EvaluationConfig(Section):
-    """What is measured on which lists."""
+    """Which lists are measured, at which K, and how epochs are chosen."""
 
     k: Ks = (50, 100, 200)
     protocol: Literal["sampled", "full", "whole"] = "sampled"  # "whole": lists of documents
     unrated: Count = 300  # in sampled lists
-    # What epochs are chosen on: sampled validation lists, or the catalogue of some users. None:
-    # the catalogue where it is what the method learns, else sampled lists.
+    # The lists that epochs are chosen on: sampled validation lists, or the catalogue of some
+    # users. None: the catalogue if the method learns it, else sampled lists.
     select_on: Literal["sampled", "full"] | None = None
-    select_k: Count | None = None  # K of that; None: the method's own, or the first of
-    # `k` where the method's counts positions of the catalogue and the lists are sampled
-    # The gap that chooses between epochs; None: by rank on the catalogue, else Eq. 9's.
+    # K of that. None: the method's own, or the first of `k` if the method's K counts positions
+    # of the catalogue and the lists are sampled.
+    select_k: Count | None = None
+    # The gap that chooses between epochs. None: by rank on the catalogue, else Eq. 9's.
     select_gap: Literal["exposure_gap", "rank_exposure_gap", "representation_gap"] | None = None
 
     @field_validator("k", mode="before")
@@ -257,43 +281,44 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and of_documents(given.get("data")):
-            return with_defaults(_of_python(given))
-        return _of_python(given)
+        given = _python_numbers(given)
+        if isinstance(given, Mapping) and _has_documents(given.get("data")):
+            return _with_document_defaults(given)
+        return given
 
     @model_validator(mode="after")
     def _fits(self) -> "Config":
-        if sentence := misfit(self):
-            raise ValueError(sentence)
-        return self
-
-    @model_validator(mode="after")
-    def _ranks_lists(self) -> "Config":
-        if self.method.name == ROBUST and self.evaluation.protocol == "full":
+        """Refuse tables that do not go together."""
+        method, row = self.method.name, self.method.row
+        if fault := _document_fault(self) if self.data.of_documents else _user_fault(self):
+            raise ValueError(fault)
+        if not row.ranks_catalogue and self.evaluation.protocol == "full":
             raise ValueError(
-                "robust ranks a list as a whole, and the catalogue is too long for that; set "
-                "evaluation.protocol to sampled"
+                f"{method} ranks a list as a whole, and the catalogue is too long for that; "
+                f"set evaluation.protocol to sampled"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _weighs_lists(self) -> "Config":
-        if self.method.name not in METHODS and self.training.lists.top:
+        if row.family != "objective" and self.training.lists.top:
             raise ValueError(
-                f"{self.method.name} has no use for top items in its training lists; set "
+                f"{method} has no use for top items in its training lists; set "
                 f"training.lists.top to 0"
             )
         return self
 
     @model_validator(mode="after")
-    def _chosen_where_it_counts(self) -> "Config":
-        """Say on which lists, and by which gap, epochs are chosen."""
-        if sentence := misplaced_choice(self):
-            raise ValueError(sentence)
-        return self.model_copy(update={"evaluation": with_choice(self)})
+    def _choose_epochs(self) -> "Config":
+        """Fill in on which lists, and by which gap, epochs are chosen."""
+        evaluation, why = self.evaluation, why_no_other(self)
+        on = evaluation.select_on
+        if why is not None and (on == "full" or (on and self.data.of_documents)):
+            raise ValueError(f"{why}; leave out evaluation.select_on")
+        if on is None and not self.data.of_documents:
+            on = "full" if trains_on_catalogue(self) and why is None else "sampled"
+        gap = evaluation.select_gap or CHOOSING_GAPS[on or "sampled"]
+        chosen = evaluation.model_copy(update={"select_on": on, "select_gap": gap})
+        return self.model_copy(update={"evaluation": chosen})
 
     @model_validator(mode="after")
-    def _measured_where_trained(self) -> "Config":
+    def _measure_where_trained(self) -> "Config":
         """Measure at the method's own K too, unless the file says where to measure."""
         method, evaluation = self.method, self.evaluation
         if "k" in evaluation.model_fields_set or method.k_of != "list":
@@ -302,32 +327,30 @@ class Config(Section):
         return self.model_copy(update={"evaluation": evaluation.model_copy(update={"k": ks})})
 
 
-def _of_python(value: Any) -> Any:
-    """Return a value with Python's own numbers in place of numpy's, which callers may have."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, Mapping):
-        return {key: _of_python(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_of_python(one) for one in value]
-    return value
+def other_protocol(config: Config) -> str | None:
+    """Return the protocol that is not the run's own; None if there is none."""
+    return None if why_no_other(config) else OTHER_PROTOCOL[config.evaluation.protocol]
 
 
-MODELS = ("linear", "mlp", "attention")
-RATES = {"linear": 1e-2, "mlp": 1e-3, "attention": 1e-3}
-SHARE = 0.2  # of the queries, for test and for validation
-USUAL: dict[str, dict[str, Any]] = {
-    "data": {"split": "random", "test": SHARE, "validation": SHARE},
-    "model": {"name": MODELS[0], "dropout": 0.1},
-    "method": {"k": 10},
-    "training": {"batch_size": 32, "weight_decay": 1e-4},
-    "evaluation": {"protocol": "whole"},
-}
-KS = {5, 10, 20}  # where lists are measured, beside the method's own K
+def why_no_other(config: Config) -> str | None:
+    """Return why a run can be measured by one protocol only; None if both will do."""
+    if not config.method.row.ranks_catalogue:
+        return (
+            f"{config.method.name} ranks a list as a whole, and the catalogue is too long for "
+            f"that"
+        )
+    if config.data.of_documents:
+        return "documents are ranked in whole lists: there is no other protocol"
+    return None
 
 
-def of_documents(data: Any) -> bool:
-    """Return whether a config's ``data`` table is of documents with features."""
+def trains_on_catalogue(config: Config) -> bool:
+    """Return whether a run learns the order of the catalogue, not of sampled lists."""
+    return config.method.row.learns_catalogue or config.training.lists.top > 0
+
+
+def _has_documents(data: Any) -> bool:
+    """Return whether a config's ``data`` table is about documents with features."""
     if not isinstance(data, Mapping):
         return False
     options = data.get("options")
@@ -336,52 +359,57 @@ def of_documents(data: Any) -> bool:
     )
 
 
-def with_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a config of documents, with what was left out filled in."""
+def _with_document_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the tables of a config of documents, with the defaults of documents filled in."""
     model = values.get("model")
-    name = model.get("name", MODELS[0]) if isinstance(model, Mapping) else MODELS[0]
-    rate = RATES.get(str(name), RATES["mlp"])
-    usual = USUAL | {"training": {"rate": rate, "warmup_rate": rate} | USUAL["training"]}
+    named = model if isinstance(model, Mapping) else {}
+    row = find_model(str(named.get("name", DOCUMENT_DEFAULTS["model"]["name"])))
+    rate = (row and row.rate) or MODELS["mlp"].rate  # a wrong name is refused later
+    rates = {"rate": rate, "warmup_rate": rate}
     filled = dict(values)
-    for table, defaults in usual.items():
+    for table, defaults in DOCUMENT_DEFAULTS.items():
         given = values.get(table, {})
         if isinstance(given, Mapping):
-            filled[table] = defaults | dict(given)
+            usual = rates | defaults if table == "training" else defaults
+            filled[table] = usual | dict(given)
     evaluation, method = filled["evaluation"], filled["method"]
     if isinstance(evaluation, dict) and isinstance(method, dict):
         k = method["k"]
         own = k if isinstance(k, list | tuple) else [k]
-        whole = {one for one in own if isinstance(one, int)}  # what is none is refused later
-        filled["evaluation"] = {"k": sorted(KS | whole)} | evaluation
+        whole = {one for one in own if isinstance(one, int)}  # other kinds are refused later
+        filled["evaluation"] = {"k": sorted(DOCUMENT_KS | whole)} | evaluation
     return filled
 
 
-def misfit(config: "Config") -> str | None:
-    """Return what of a config does not go with its data, in a sentence; None if all does."""
+def _user_fault(config: Config) -> str | None:
+    """Return what does not go with data of users and items, in a sentence."""
     data, model = config.data, config.model.name
-    shares = [name for name in ("test", "validation") if getattr(data, name) < 1]
-    whole = config.evaluation.protocol == "whole"
-    if not data.of_documents:
-        if model in MODELS:
-            return (
-                f"model.name = {model!r} scores documents with features, and {data.source} "
-                f"holds users and items; set it to neumf or mf"
-            )
-        if shares:
-            return f"data.{shares[0]} is a number of ratings of each user, at least 1"
-        if whole:
-            return "evaluation.protocol of users and items is sampled or full, got 'whole'"
-        return None
-    if model not in MODELS:
+    if MODELS[model].scores != "ids":
+        return (
+            f"model.name = {model!r} scores documents with features, and {data.source} "
+            f"holds users and items; set it to {' or '.join(models_of('ids'))}"
+        )
+    for name in ("test", "validation"):
+        if getattr(data, name) < 1:
+            return f"data.{name} is a number of ratings of each user, at least 1"
+    if config.evaluation.protocol == "whole":
+        return "evaluation.protocol of users and items is sampled or full, got 'whole'"
+    return None
+
+
+def _document_fault(config: Config) -> str | None:
+    """Return what does not go with documents with features, in a sentence."""
+    data, model = config.data, config.model.name
+    if MODELS[model].scores != "features":
         return (
             f"model.name = {model!r} scores users and items, and {data.source} holds documents "
             f"with features; set it to linear, mlp or attention"
         )
-    if len(shares) < 2:
+    if data.test >= 1 or data.validation >= 1:
         return "data.test and data.validation are shares of the queries, above 0 and below 1"
     if data.split != "random" or data.min_ratings is not None:
         return "queries are held out at random; leave out data.split and data.min_ratings"
-    if not whole:
+    if config.evaluation.protocol != "whole":
         return (
             f"documents are ranked in whole lists; leave out evaluation.protocol, got "
             f"{config.evaluation.protocol!r}"
@@ -396,47 +424,12 @@ def misfit(config: "Config") -> str | None:
     return None
 
 
-OTHER = {"sampled": "full", "full": "sampled"}
-# By which gap epochs are chosen. On the catalogue Eq. 9 can fall while a group leaves the top.
-GAPS = {"sampled": "exposure_gap", "full": "rank_exposure_gap"}
-
-
-def other_protocol(config: "Config") -> str | None:
-    """Return the protocol that is not the run's own; None where there is none."""
-    return None if why_no_other(config) else OTHER[config.evaluation.protocol]
-
-
-def why_no_other(config: "Config") -> str | None:
-    """Return why a run can be measured by one protocol alone, in words; None if it cannot."""
-    if config.method.name == ROBUST:
-        return "robust ranks a list as a whole, and the catalogue is too long for that"
-    if config.data.of_documents:
-        return "documents are ranked in whole lists: there is no other protocol"
-    return None
-
-
-def trains_on_catalogue(config: "Config") -> bool:
-    """Return whether a method learns the order of the catalogue, not of sampled lists."""
-    return config.method.name == DISTILL or config.training.lists.top > 0
-
-
-def with_choice(config: "Config") -> "EvaluationConfig":
-    """Return how a run is measured, with on which lists, and by which gap, epochs are chosen.
-
-    Of documents there is one kind of list.
-    """
-    evaluation, ranks_lists = config.evaluation, why_no_other(config) is not None
-    catalogue = trains_on_catalogue(config) and not ranks_lists
-    usual = None if config.data.of_documents else "full" if catalogue else "sampled"
-    chosen = evaluation.select_on or usual
-    gap = evaluation.select_gap or GAPS[chosen or "sampled"]
-    return evaluation.model_copy(update={"select_on": chosen, "select_gap": gap})
-
-
-def misplaced_choice(config: "Config") -> str | None:
-    """Return why epochs cannot be chosen on the lists asked for; None if they can."""
-    asked = config.evaluation.select_on
-    if asked is None or (asked == "sampled" and not config.data.of_documents):
-        return None
-    why = why_no_other(config)
-    return f"{why}; leave out evaluation.select_on" if why else None
+def _python_numbers(value: Any) -> Any:
+    """Return a value in which numpy's numbers are replaced by Python's own."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {key: _python_numbers(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_python_numbers(one) for one in value]
+    return value

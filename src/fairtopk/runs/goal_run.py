@@ -29,14 +29,13 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config
 from fairtopk.runs.goal import (
     End,
-    Found,
     Goal,
-    Tried,
-    dump_asked,
-    load_asked,
-    scale_of,
+    Scale,
+    SearchResult,
+    Trial,
+    dump_run_file,
+    load_run_file,
     search,
-    weight_key,
     with_weight,
 )
 from fairtopk.runs.measure import measure
@@ -143,7 +142,7 @@ def settle(folder: Folder, weight: float) -> Tested:
 
 def name_of(config: Config, weight: float) -> str:
     """Return the folder of a try, as seen from that of all tries."""
-    return f"{weight_key(config.method.name)}-{weight:g}" if weight else BLIND
+    return f"{config.method.row.weight_key}-{weight:g}" if weight else BLIND
 
 
 def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, 
 
 
 def _words(config: Config, weight: float) -> str:
-    with_what = f"{weight_key(config.method.name)} = {weight:g}" if weight else "colour-blind"
+    with_what = f"{config.method.row.weight_key} = {weight:g}" if weight else "colour-blind"
     return f"{config.method.name} on {config.data.source}, {with_what}"
 
 
@@ -238,7 +237,7 @@ class _Search(_Part):
     test: _Test
 
 
-def reach(
+def search_weight(
     config: Config,
     goal: Goal,
     out: Path,
@@ -251,7 +250,7 @@ def reach(
     """Choose the weight of a run by its goal; return what ``search.json`` holds.
 
     Args:
-        config: The run, as `load_asked` gives it.
+        config: The run, as `load_run_file` gives it.
         goal: What is to be reached.
         out: A new folder, or with `resume` that of a search that was stopped.
         resume: Go on where it stopped; one that is over is returned as it is.
@@ -268,7 +267,7 @@ def reach(
         raise InputError("a goal is looked for on validation lists, and this data has none")
     with alone_in(out):
         remove_halves(out)
-        write_text(out / GOAL, dump_asked(config, goal))
+        write_text(out / GOAL, dump_run_file(config, goal))
         return _search(folder)
 
 
@@ -277,15 +276,15 @@ def _search(folder: Folder) -> dict[str, Any]:
     blind = _colour_blind(folder)
     tries: list[dict[str, Any]] = []
 
-    def tried(weight: float) -> Tried:
+    def tried(weight: float) -> Trial:
         try:
             found, failure = _values(measured(folder, weight), goal, weight), {}
         except TrainingError as error:  # of a weight that is too large for it
-            found, failure = Tried(weight, math.nan, math.nan), {"failure": str(error)}
+            found, failure = Trial(weight, math.nan, math.nan), {"failure": str(error)}
         tries.append(_record(folder, found, blind) | failure)
         return _relative(found, blind)
 
-    found = search(tried, scale_of(config.method.name), goal.bounds, runs=goal.runs)
+    found = search(tried, Scale(*config.method.row.search_scale), goal.bounds, runs=goal.runs)
     told = _told(folder, blind, tries, found)
     told["test"] = _test(settle(folder, told["chosen"]["weight"]), goal)
     told = sealed(told)
@@ -303,7 +302,7 @@ def _check_folder(config: Config, goal: Goal, out: Path, *, resume: bool) -> Non
         )
     if not (out / GOAL).exists():
         raise InputError(f"{out} holds something else than a search; choose another folder")
-    if load_asked(out / GOAL) != (config, goal):
+    if load_run_file(out / GOAL) != (config, goal):
         raise InputError(f"{out} was started with another config or goal; see its {GOAL}")
 
 
@@ -332,18 +331,18 @@ def _kept(folder: Folder) -> dict[str, Any] | None:
 def _follows(told: dict[str, Any], folder: Folder) -> bool:
     """Return whether ``search.json`` is of this search, and its end follows from its tries."""
     config, goal = folder.asked, folder.goal
-    blind = Tried(0.0, told["colour_blind"]["target"], told["colour_blind"]["keep"])
+    blind = Trial(0.0, told["colour_blind"]["target"], told["colour_blind"]["keep"])
     records = {one["weight"]: one for one in told["tries"]}
 
-    def tried(weight: float) -> Tried:
+    def tried(weight: float) -> Trial:
         one = records[weight]
         values = (math.nan if one[key] is None else one[key] for key in ("target", "keep"))
-        return Tried(weight, *values)
+        return Trial(weight, *values)
 
     try:
         found = search(
             lambda weight: _relative(tried(weight), blind),
-            scale_of(config.method.name),
+            Scale(*config.method.row.search_scale),
             goal.bounds,
             runs=goal.runs,
         )
@@ -363,7 +362,7 @@ def _follows(told: dict[str, Any], folder: Folder) -> bool:
     return bare == tries and all(told[name] == value for name, value in wanted.items())
 
 
-def _colour_blind(folder: Folder) -> Tried:
+def _colour_blind(folder: Folder) -> Trial:
     """Return what a weight of 0 gives, to which all else is relative."""
     goal = folder.goal
     blind = _values(measured(folder, 0.0), goal, 0.0)
@@ -376,7 +375,7 @@ def _colour_blind(folder: Folder) -> Tried:
 
 
 def _told(
-    folder: Folder, blind: Tried, tries: list[dict[str, Any]], found: Found
+    folder: Folder, blind: Trial, tries: list[dict[str, Any]], found: SearchResult
 ) -> dict[str, Any]:
     """Return what ``search.json`` says, but of the test."""
     config, goal = folder.asked, folder.goal
@@ -404,7 +403,7 @@ def _asked(folder: Folder, weight: float) -> dict[str, Any]:
         IDENTITY: identity_of(with_weight(config, weight), folder.lists)._asdict(),
         "method": config.method.name,
         "goal": goal.model_dump(mode="json"),
-        "parameter": weight_key(config.method.name),
+        "parameter": config.method.row.weight_key,
         "data": folder.lists.data.name,
         "seed": config.seed,
         "part": PART,
@@ -425,7 +424,7 @@ def _test(tested: Tested, goal: Goal) -> dict[str, Any]:
     return {"chosen": _figures(chosen, blind), "colour_blind": colour_blind}
 
 
-def _record(folder: Folder, found: Tried, blind: Tried) -> dict[str, Any]:
+def _record(folder: Folder, found: Trial, blind: Trial) -> dict[str, Any]:
     """Return what ``search.json`` says of a try."""
     bounds, relative = folder.goal.bounds, _relative(found, blind)
     return {
@@ -437,7 +436,7 @@ def _record(folder: Folder, found: Tried, blind: Tried) -> dict[str, Any]:
     }
 
 
-def _figures(found: Tried, blind: Tried) -> dict[str, float | None]:
+def _figures(found: Trial, blind: Trial) -> dict[str, float | None]:
     relative = _relative(found, blind)
     figures = {
         "target": found.gap,
@@ -448,19 +447,19 @@ def _figures(found: Tried, blind: Tried) -> dict[str, float | None]:
     return {name: None if math.isnan(one) else one for name, one in figures.items()}
 
 
-def _values(result: dict[str, Any], goal: Goal, weight: float = math.nan) -> Tried:
+def _values(result: dict[str, Any], goal: Goal, weight: float = math.nan) -> Trial:
     """Return what a metrics file says of the goal, as it is."""
     names, cells = (goal.target.metric, goal.accuracy), result["metrics"]
     if absent := [name for name in names if name not in cells]:
         raise InputError(f"the goal is about {absent[0]}, which was not measured")
     means = (cells[name]["mean"] for name in names)
     gap, accuracy = (math.nan if mean is None else float(mean) for mean in means)
-    return Tried(weight, gap, accuracy)
+    return Trial(weight, gap, accuracy)
 
 
-def _relative(found: Tried, blind: Tried) -> Tried:
+def _relative(found: Trial, blind: Trial) -> Trial:
     gap, accuracy = _ratio(found.gap, blind.gap), _ratio(found.accuracy, blind.accuracy)
-    return Tried(found.weight, gap, accuracy)
+    return Trial(found.weight, gap, accuracy)
 
 
 def _ratio(value: float, base: float) -> float:

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from fairtopk.checks import first_fault
 from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
-from fairtopk.objectives.methods import Listed, is_fair
+from fairtopk.objectives.methods import Listed
 from fairtopk.reranking.request import Asked
 from fairtopk.runs.config import (
     Config,
@@ -129,8 +129,8 @@ def cells_of(
     _tell_apart(names)
     cells = []
     for text, config in configs.items():
-        method, of = config.method.name, afterwards.rerank_of
-        wanted = not is_fair(method) if of is None else method in of
+        method, of = config.method, afterwards.rerank_of
+        wanted = not method.row.is_fair if of is None else method.name in of
         if rerankers and wanted and config.data.of_documents:
             raise InputError(
                 f"{where}: sweep.rerank takes users and items, and {config.data.source} holds "
@@ -210,7 +210,7 @@ def _paths(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def _without_effect_left_out(config: Config) -> Config:
     """Return the config without a weight where the method has nothing to weigh."""
-    if is_fair(config.method.name):
+    if config.method.row.is_fair:
         return config
     method = config.method.model_copy(update={"c": None, "c_relative": None})
     return config.model_copy(update={"method": method})

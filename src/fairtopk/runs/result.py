@@ -32,7 +32,6 @@ from fairtopk.errors import InputError
 from fairtopk.evaluation import Beside
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 from fairtopk.objectives.dpr import split_labels
-from fairtopk.objectives.methods import ROBUST, is_fair, weight_of
 from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config
 from fairtopk.storage import read_text, write_text
@@ -269,15 +268,15 @@ class Measures(NamedTuple):
 def summary(config: Config, lists: AnyLists, found: Measures, *, part: str) -> dict[str, Any]:
     """Return what a metrics file says of what was measured."""
     method, beside = config.method, found.beside
-    fair = is_fair(method.name)  # without a penalty C has no effect
+    row, fair = method.row, method.row.is_fair  # without a penalty C has no effect
     all_users = getattr(lists, part).user
     return {
         "method": method.name,
         "preset": method.preset,
         "c": method.c if fair else None,
-        "c_is": weight_of(method.name).words if fair and method.c is not None else None,
+        "c_is": row.weight_meaning if fair and method.c is not None else None,
         "c_relative": method.c_relative if fair else None,
-        "needs_labels_when_serving": method.name == ROBUST,
+        "needs_labels_when_serving": row.needs_labels,
         "k": list(method.ks),
         "seed": config.seed,
         "data": lists.data.name,

@@ -45,23 +45,23 @@ from fairtopk.checkpoints import (
 from fairtopk.errors import InputError, TrainingError
 from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.lists.users import Lists
+from fairtopk.objectives.methods import BASELINE
 from fairtopk.robust.learning import draw_problem, feature_problem
 from fairtopk.robust.ranker import RobustRanker, check_length
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs.build import (
-    BLIND,
     AnyLists,
     build_any_lists,
     build_model,
     build_phases,
     chooser,
-    has_adversary,
-    has_third,
+    finetune_method,
+    has_third_phase,
     is_penalised,
+    keeps_last_epoch,
     latest,
     reads_features_alone,
-    starts_blind,
-    tuned_method,
+    starts_from_baseline,
 )
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, load_config, what_differs
@@ -88,7 +88,7 @@ from fairtopk.runs.result import (
     summary,
     write_result,
 )
-from fairtopk.runs.validation import alarms, build_validation, validation_k
+from fairtopk.runs.validation import Validation, alarms, build_validation, validation_k
 from fairtopk.signals import finishing_steps, stop
 from fairtopk.storage import HALF, LOCK, alone_in, remove_halves, write_text
 from fairtopk.training.loop import Trainer, under
@@ -155,7 +155,7 @@ def teacher_settings(config: Config) -> dict[str, Any]:
         del values["training"]["lists"][key]
     return {
         "config": values,
-        "method": tuned_method(config).model_dump(mode="json"),
+        "method": finetune_method(config).model_dump(mode="json"),
         "chosen": config.evaluation.model_dump(include=CHOICE) | {"k": validation_k(config)},
     }
 
@@ -201,7 +201,7 @@ def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Stage]:
 
 def shares_teacher(config: Config) -> bool:
     """Return whether a run ends its fine-tuning as a colour-blind teacher."""
-    return has_third(config) or config.method.name == BLIND
+    return has_third_phase(config) or config.method.name == BASELINE
 
 
 def begin_after(stages: Sequence[Stage], trainer: AnyTrainer) -> tuple[str, ...]:
@@ -426,41 +426,43 @@ def _maker(run: RunFolder) -> str:
 
 
 def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
-    """Return what trains `scorer` as `config` says and chooses an epoch on validation lists.
+    """Return the trainer of a run, which chooses an epoch on validation lists.
 
     Without any the last epoch is kept.
     """
-    training = config.training
-    validate, k, blocks = build_validation(config, lists)
-    select_gap = f"valid_{config.evaluation.select_gap}@{k}"
-    tuned_fairly = is_penalised(config.method) and not starts_blind(config)
-    gap = select_gap if tuned_fairly else None
-    choose = chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance)
-    trained = scorer.base if isinstance(scorer, RobustRanker) else scorer
-    trainer = Trainer(
-        trained,
-        build_phases(
-            config, trained, lists, latest if has_adversary(config.method) else choose
-        ),
-        validate=partial(validate, trained),
-        watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
-        seed=config.seed,
-        batch_size=training.batch_size,
-        validate_every=training.validate_every,
-        patience=training.patience,
-    )
+    validation = build_validation(config, lists)
     if not isinstance(scorer, RobustRanker):
-        return trainer
+        return _trainer(config, lists, scorer, validation)
     if scorer.settings.ranking == "sampled":  # refused now, not after a warm-up
         for part in (lists.validation, lists.test):
             check_length(longest_list(part, config))
+    trainer, blocks = _trainer(config, lists, scorer.base, validation), validation.blocks
     if isinstance(lists, Lists):
         draw, seen = partial(draw_problem, scorer, lists), blocks
     else:
         draw = partial(feature_problem, scorer, lists.data, lists.train.user)
         seen = blocks or lists.train.blocks()
-    return RobustTrainer(
-        scorer, trainer, draw=draw, calibration=seen, validate=partial(validate, scorer)
+    validate = partial(validation.validate, scorer)
+    return RobustTrainer(scorer, trainer, draw=draw, calibration=seen, validate=validate)
+
+
+def _trainer(
+    config: Config, lists: AnyLists, scorer: nn.Module, validation: Validation
+) -> Trainer:
+    training, k = config.training, validation.k
+    penalised = is_penalised(config.method) and not starts_from_baseline(config)
+    gap = f"valid_{config.evaluation.select_gap}@{k}" if penalised else None
+    choose = chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance)
+    prefers = latest if keeps_last_epoch(config.method) else choose
+    return Trainer(
+        scorer,
+        build_phases(config, scorer, lists, prefers),
+        validate=partial(validation.validate, scorer),
+        watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
+        seed=config.seed,
+        batch_size=training.batch_size,
+        validate_every=training.validate_every,
+        patience=training.patience,
     )
 
 

@@ -14,7 +14,6 @@ from fairtopk import __version__
 from fairtopk.data.features import Features
 from fairtopk.lists.queries import DocumentLists
 from fairtopk.metrics.names import SHOWN, number
-from fairtopk.objectives.methods import is_fair, weight_of
 from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config, ModelConfig
 from fairtopk.serving import model_card as document_card
@@ -193,13 +192,12 @@ def _groups(card: Card) -> list[str]:
 
 def _weight(config: Config) -> str:
     method = config.method
-    if not is_fair(method.name):
+    if not method.row.is_fair:
         return "without a fairness penalty: groups played no part"
-    called, words = weight_of(method.name)
     if method.c is None:
         weight = f"C / n² = {method.c_relative:g}"
     else:
-        weight = f"{called} = {method.c:g} ({words})"
+        weight = f"{method.row.weight_label} = {method.c:g} ({method.row.weight_meaning})"
     return f"{weight}; groups of items were used in training"
 
 

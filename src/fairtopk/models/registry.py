@@ -1,0 +1,73 @@
+"""The table of models by name, to which other code may add."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fairtopk.errors import KindError
+from fairtopk.plugins import check_name, load_plugins
+
+if TYPE_CHECKING:  # a config is checked without torch
+    from torch import nn
+
+
+@dataclass(frozen=True)
+class Model:
+    """A row of the table.
+
+    Attributes:
+        scores: What it scores: users and items by their `ids`, or documents by `features`.
+        rate: The learning rate that suits it, if it scores features.
+        build: Makes a registered one; see `register_model`.
+    """
+
+    scores: Literal["ids", "features"]
+    rate: float | None = None
+    build: "Callable[..., nn.Module] | None" = None
+
+
+MODELS: dict[str, Model] = {
+    "neumf": Model("ids"),
+    "mf": Model("ids"),
+    "linear": Model("features", rate=1e-2),
+    "mlp": Model("features", rate=1e-3),
+    "attention": Model("features", rate=1e-3),
+}
+
+
+def find_model(name: str) -> Model | None:
+    """Return the row of a model; None if neither this package nor a plugin has it."""
+    if name not in MODELS:
+        load_plugins()
+    return MODELS.get(name)
+
+
+def models_of(scores: str) -> list[str]:
+    """Return the names of the models that score `ids`, or `features`; the default is first."""
+    return [name for name, row in MODELS.items() if row.scores == scores]
+
+
+def register_model(name: str, build: "Callable[..., nn.Module]") -> None:
+    """Add a model of users and items.
+
+    From then on `name` is a ``model.name`` of configs, sweeps and `FairRanker`. A package whose
+    models the command line should find as well names a module that registers them in its entry
+    points, group ``fairtopk.plugins``.
+
+    Args:
+        name: Lower-case letters, digits and ``-``; not a name that is taken.
+        build: Called as ``build(n_users, n_items, width=..., hidden=..., dropout=...)`` with
+            the values of the config's ``[model]``; take ``**options`` for those without a use.
+            Torch's random numbers are seeded by the run when it is called. Returns a
+            `torch.nn.Module` that maps an `ft.Batch` (``query`` ``[Q]``, ``item`` ``[Q, L]``)
+            to scores, ``[Q, L]``. It may have ``score_all(users)``, which gives the scores of
+            all items, ``[Q, n_items]``, much faster than lists do, and
+            ``restart_last_layer(generator)``, called between warm-up and fine-tuning.
+    """
+    check_name("model", name, MODELS)
+    if not callable(build):
+        raise KindError(
+            f"build must be a function of (n_users, n_items, **options) that returns a "
+            f"torch.nn.Module, got {build!r}"
+        )
+    MODELS[name] = Model("ids", build=build)
