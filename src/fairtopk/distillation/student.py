@@ -215,7 +215,7 @@ def _apart(
         "mask": np.zeros(shape, np.bool_),
         "pair": np.zeros((n_users, 0), np.int64),
         "weight": there.astype(np.float32),
-        "length": np.zeros(n_users, np.int64),
+        "n_items": np.zeros(n_users, np.int64),
         "n_relevant": np.zeros(n_users, np.int64),
         "ideal_dcg": np.zeros(n_users, np.float32),
     }
