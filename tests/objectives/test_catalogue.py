@@ -16,7 +16,7 @@ from fairtopk.lists.batch import Batch
 from fairtopk.objectives.base import Estimate, select_all
 from fairtopk.objectives.listnet import ListNet
 from fairtopk.objectives.methods import METHODS, ObjectiveSettings
-from fairtopk.objectives.ndcg import mean_squared_hinge
+from fairtopk.objectives.ndcg import surrogate_rank
 from fairtopk.objectives.objective import Objective, list_spread
 from fairtopk.training.samplers import ListSampler, ListSizes
 
@@ -105,7 +105,7 @@ def gaps(exposure: str, penalty_of: str) -> Callable[[Tensor, Batch], Tensor]:
 def ranks(scores: Tensor, batch: Batch) -> Tensor:
     """The mean over each list's rated items of their smoothed rank, in logarithms."""
     rows = batch.pair.shape[1]
-    mean = mean_squared_hinge(scores, batch.slot_weights, rows=rows, margin=1.0)
+    mean = surrogate_rank(scores, batch.slot_weights, rows=rows, margin=1.0)
     rated = batch.mask[:, :rows]
     return (N_ITEMS * mean + 1).log2().masked_fill(~rated, 0).sum(-1) / rated.sum(-1)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.base import Estimate, Selection, select_all
-from fairtopk.objectives.ndcg import NdcgSurrogate, mean_squared_hinge, ndcg_slope, ndcg_term
+from fairtopk.objectives.ndcg import NdcgSurrogate, ndcg_slope, ndcg_term, surrogate_rank
 from fairtopk.objectives.threshold import ExactThreshold, TrackedThreshold, select, select_slope
 
 libauc = pytest.importorskip("libauc.losses")
@@ -80,7 +80,7 @@ def scalar(scores: Tensor, batch: Batch, u: Tensor, selection: Selection) -> Ten
     """LibAUC's value: psi f'(u) g + psi' f(u) (h - what lambda moves by), from our parts."""
     gain, length = gains(batch), batch.n_items[:, None]
     share = batch.weight / LENGTH
-    fresh = mean_squared_hinge(scores, share, rows=N_RELEVANT, margin=1.0)
+    fresh = surrogate_rank(scores, share, rows=N_RELEVANT, margin=1.0)
     value = (selection.psi[:, :N_RELEVANT] * ndcg_slope(u, gain, length) * fresh).sum()
     if selection.slope is None or selection.lam_slope is None:
         return value

@@ -1,6 +1,9 @@
 """The whole objective against autograd on its formula, and what the methods have in common."""
 
 import math
+import pkgutil
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,9 +12,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.objectives import objective as module
 from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.objective import Objective, list_spread
+
+ROOMS = ("lists", "metrics", "training")
 
 
 def ragged(seed: int, *, n_groups: int = 2, n_lists: int = 4, length: int = 9) -> Batch:
@@ -271,3 +277,21 @@ def test_the_spread_is_that_of_the_valid_slots() -> None:
     for row in range(4):
         expected = scores[row, batch.mask[row]].std(correction=0)
         torch.testing.assert_close(found[row], expected)
+
+
+def test_every_name_in_the_map_from_the_paper_to_the_code_exists() -> None:
+    rows = [row for row in (module.__doc__ or "").splitlines() if row.startswith("| ")]
+    names = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
+    assert len(names) > 20
+    for name in names:
+        room = "fairtopk" if name.split(".")[0] in ROOMS else "fairtopk.objectives"
+        assert callable(pkgutil.resolve_name(f"{room}.{name}")), name
+
+
+@pytest.mark.parametrize("equation", [3, 4, 5, 7, 10, 11, 13, 14, 15, 16, 17, 18, 21, 22, 23])
+def test_every_equation_is_numbered_at_its_line(equation: int) -> None:
+    paths = Path(module.__file__).parent.glob("*.py")
+    comments = [
+        line.partition("#")[2] for path in paths for line in path.read_text().splitlines()
+    ]
+    assert any(re.search(rf"Eqs?\. [\d, and-]*\b{equation}\b", one) for one in comments)

@@ -11,7 +11,7 @@ from fairtopk.metrics import exposure_gap, ndcg
 from fairtopk.objectives.base import Selection, select_all
 from fairtopk.objectives.exposure import ExposureDisparity
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
-from fairtopk.objectives.ndcg import NdcgSurrogate, mean_squared_hinge
+from fairtopk.objectives.ndcg import NdcgSurrogate, surrogate_rank
 from fairtopk.objectives.objective import Objective
 from fairtopk.objectives.threshold import select
 
@@ -182,7 +182,7 @@ def test_a_smoothed_rank_is_no_better_than_the_rank_nor_its_ndcg_than_ndcg(
     scores = torch.tensor([halves]).double() / 2
     n = len(halves)
     ranks = (scores[:, None, :] >= scores[:, :, None]).double().sum(-1)
-    smoothed = n * mean_squared_hinge(scores, torch.full_like(scores, 1 / n), rows=n, margin=1)
+    smoothed = n * surrogate_rank(scores, torch.full_like(scores, 1 / n), rows=n, margin=1)
     assert (smoothed >= ranks - 1e-9).all()
     generator = torch.Generator().manual_seed(seed)
     grades = torch.randint(0, 5, (1, n), generator=generator).double()

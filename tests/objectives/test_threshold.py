@@ -1,15 +1,31 @@
-"""Thresholds: the exact one by plain selection, the tracked one by bisection."""
+"""Thresholds: exact, smoothed (Eq. 13) and tracked (Eq. 23), and the selector psi."""
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.threshold import ExactThreshold, TrackedThreshold
+from fairtopk.objectives.threshold import (
+    ExactThreshold,
+    TrackedThreshold,
+    select,
+    select_slope,
+    slots_past_top,
+    threshold_curvature,
+    threshold_objective,
+    threshold_slope,
+    topk_threshold,
+)
+
+TAU = {"tau_1": 0.3, "tau_2": 0.02}
+ONE = torch.ones(1, dtype=torch.float64)
 
 
 def lists(scores: list[list[float]], *, length: int | None = None) -> tuple[Tensor, Batch]:
@@ -33,17 +49,17 @@ def test_exactly_the_k_plus_first_largest_score_also_among_ties(
     grades: list[list[int]], k: int
 ) -> None:
     scores, batch = lists([[float(grade) for grade in one] for one in grades])
-    cut = ExactThreshold(k, through=True)(scores, batch)
-    assert torch.equal(cut.lam, cut.exact)
-    assert cut.lam_slope is not None
+    found = ExactThreshold(k, with_slope=True)(scores, batch)
+    assert torch.equal(found.lam, found.exact)
+    assert found.lam_slope is not None
     for row, one in enumerate(grades):
         falling = sorted(one, reverse=True)
-        slope = cut.lam_slope[row]
+        slope = found.lam_slope[row]
         if k >= len(one):
-            assert cut.lam[row] == -math.inf
+            assert found.lam[row] == -math.inf
             assert (slope == 0).all()
         else:
-            assert cut.lam[row] == falling[k]
+            assert found.lam[row] == falling[k]
             # One item holds the threshold: d lambda / d h is 1 there.
             assert slope.sum() == slope.max() == 1
             assert scores[row, slope.argmax()] == falling[k]
@@ -56,8 +72,6 @@ def test_a_catalogues_k_is_scaled_to_the_list_at_hand(k: int, place: int | None)
     lam = ExactThreshold(k, of_catalogue=True)(scores, batch).lam
     assert lam.tolist() == [-math.inf if place is None else [3, 2, 1, 0][place]]
     assert ExactThreshold(k)(scores, batch).lam.tolist() == [-math.inf]
-    share = ExactThreshold(k, of_catalogue=True).top_share(batch)
-    assert share.tolist() == pytest.approx([k / 40])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60))
@@ -98,14 +112,14 @@ def root(scores: Tensor, share: Tensor, top: float) -> float:
 def test_tracking_starts_at_the_lists_own_quantile_and_steps_from_there() -> None:
     scores, batch = lists([[3.0, 1.0, 2.0, 0.5], [0.1, 0.2, 0.4]])
     part = tracked(2)
-    cut = part(scores, batch)
+    found = part(scores, batch)
     for row, (exact, n) in enumerate([(1.0, 4), (0.1, 3)]):
         kept = scores[row, batch.mask[row]]
         above = torch.sigmoid((kept - exact) / 0.1)
         slope = 2.25 / n + 1e-3 * exact - float(above.mean())
-        assert float(cut.exact[row]) == pytest.approx(exact)
-        assert float(cut.lam[row]) == pytest.approx(exact - 0.3 * slope, rel=1e-6)
-    torch.testing.assert_close(part.lam[:2], cut.lam)
+        assert float(found.exact[row]) == pytest.approx(exact)
+        assert float(found.lam[row]) == pytest.approx(exact - 0.3 * slope, rel=1e-6)
+    torch.testing.assert_close(part.lam[:2], found.lam)
 
 
 @pytest.mark.slow
@@ -121,28 +135,28 @@ def test_on_fixed_scores_it_comes_to_the_root_and_its_slope_to_the_derivative(
     batch = batch._replace(weight=weight * batch.mask)
     part = tracked(3, start=start, of_catalogue=of_catalogue)
     for _ in range(600):
-        cut = part(scores, batch)
+        found = part(scores, batch)
     step = 1e-5
     for row in range(3):
         kept = batch.mask[row]
         share = batch.weight[row, kept] / batch.weight[row].sum()
         top = 3.25 / (40 if of_catalogue else int(kept.sum()))
-        found = root(scores[row, kept], share, top)
-        assert float(cut.lam[row]) == pytest.approx(found, abs=1e-9)
+        lam = root(scores[row, kept], share, top)
+        assert float(found.lam[row]) == pytest.approx(lam, abs=1e-9)
         for slot in (0, 4):
             moved = scores[row].clone()
             moved[slot] += step
-            change = (root(moved[kept], share, top) - found) / step
-            assert float(cut.lam_slope[row, slot]) == pytest.approx(change, abs=1e-3)
-        assert (cut.lam_slope[row, ~kept] == 0).all()
+            change = (root(moved[kept], share, top) - lam) / step
+            assert float(found.lam_slope[row, slot]) == pytest.approx(change, abs=1e-3)
+        assert (found.lam_slope[row, ~kept] == 0).all()
 
 
 def test_thresholds_of_absent_queries_and_of_lists_within_k_stay_put() -> None:
     scores, batch = lists([[3.0, 1.0, 2.0, 0.5], [0.1, 0.2, 0.4], [1.0, 2.0]])
     part = tracked(2)
-    cut = part(scores, batch)
-    assert cut.lam[2] == -math.inf
-    assert (cut.lam_slope[2] == 0).all()
+    found = part(scores, batch)
+    assert found.lam[2] == -math.inf
+    assert (found.lam_slope[2] == 0).all()
     assert part.lam[2:].isnan().all()
     before = {name: value.clone() for name, value in part.state_dict().items()}
     one = Batch(*(tensor[:1] for tensor in batch))
@@ -158,8 +172,8 @@ def test_a_stale_curvature_gives_no_more_than_the_simplex() -> None:
     scores, batch = lists([[1e3, -1e3]])
     part(scores, batch)
     assert float(part.s_q.value[0]) == pytest.approx(0.9e-3)
-    cut = part(scores + 1e3, batch)
-    assert cut.lam_slope.tolist() == [[0, 1]]
+    found = part(scores + 1e3, batch)
+    assert found.lam_slope.tolist() == [[0, 1]]
 
 
 def test_without_curvature_lambda_does_not_move_with_the_scores() -> None:
@@ -167,6 +181,149 @@ def test_without_curvature_lambda_does_not_move_with_the_scores() -> None:
     exact = ExactThreshold(1)
     part = TrackedThreshold(exact, 2, tau_1=1e-3, tau_2=0.0, start=0.0).double()
     scores, batch = lists([[9.0, 5.0, -4.0], [3.0]])
-    cut = part(scores, batch)
-    assert cut.lam_slope.tolist() == [[0, 0, 0], [0, 0, 0]]
-    assert cut.lam[0].isfinite()
+    found = part(scores, batch)
+    assert found.lam_slope.tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert found.lam[0].isfinite()
+
+
+def minimiser(scores: Tensor, top: float, *, tau_1: float, tau_2: float) -> float:
+    """The minimiser of G of Eq. 13 for one list, by Brent's method."""
+
+    def objective(lam: float) -> float:
+        weights = torch.full_like(scores, 1 / scores.shape[1])
+        return float(
+            threshold_objective(scores, weights, lam * ONE, top * ONE, tau_1=tau_1, tau_2=tau_2)
+        )
+
+    low, high = float(scores.min()) - 5, float(scores.max()) + 5
+    found = minimize_scalar(
+        objective, bounds=(low, high), method="bounded", options={"xatol": 1e-9}
+    )
+    return float(found.x)
+
+
+@pytest.mark.parametrize("k", [1, 3, 7])
+def test_the_tracked_threshold_minimises_the_smoothed_problem(k: int) -> None:
+    generator = torch.Generator().manual_seed(k)
+    scores, batch = lists([[0.0] * 9])
+    scores = torch.randn(1, 9, dtype=torch.float64, generator=generator)
+    part = tracked(k)
+    for _ in range(400):
+        found = part(scores, batch)
+    lam = minimiser(scores, (k + 0.25) / 9, tau_1=0.1, tau_2=1e-3)
+    assert float(found.lam) == pytest.approx(lam, abs=1e-5)
+
+
+def test_the_smoothed_problem_of_equal_scores_has_a_minimiser_in_closed_form() -> None:
+    """Without tau_2, G' = 0 where sigmoid((h - lambda) / tau_1) = (K + eps) / n."""
+    lam = minimiser(torch.full((1, 8), 0.7, dtype=torch.float64), 2.25 / 8, tau_1=0.3, tau_2=0)
+    share = 2.25 / 8
+    assert lam == pytest.approx(0.7 - 0.3 * math.log(share / (1 - share)), abs=1e-5)
+
+
+@pytest.mark.parametrize("k", [1, 2, 5])
+def test_with_little_smoothing_the_minimiser_is_the_k_plus_first_largest_score(k: int) -> None:
+    scores = torch.tensor([[0.4, 2.0, -1.0, 1.1, 0.0, -0.3]], dtype=torch.float64)
+    lam = minimiser(scores, (k + 0.5) / 6, tau_1=1e-3, tau_2=0)
+    assert lam == pytest.approx(float(scores.sort(descending=True).values[0, k]), abs=1e-3)
+
+
+@given(seed=st.integers(0, 10**6), start=st.floats(-3, 3))
+def test_slope_and_curvature_are_derivatives_of_the_smoothed_problem(
+    seed: int, start: float
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(1, 6, dtype=torch.float64, generator=generator, requires_grad=True)
+    weights = torch.rand(1, 6, dtype=torch.float64, generator=generator)
+    weights = weights / weights.sum()
+    lam = torch.tensor([start], dtype=torch.float64, requires_grad=True)
+    value = threshold_objective(scores, weights, lam, 0.4 * ONE, **TAU)
+    (first,) = torch.autograd.grad(value, lam, create_graph=True)
+    second, across = torch.autograd.grad(first, [lam, scores])
+    given = (scores.detach(), weights, lam.detach())
+    slope = threshold_slope(*given, 0.4 * ONE, **TAU)
+    curvature, cross = threshold_curvature(*given, **TAU)
+    torch.testing.assert_close(slope, first.detach(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(curvature, second, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(cross, -across, rtol=1e-10, atol=1e-12)
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=1, max_size=9),
+    st.integers(1, 10),
+)
+def test_by_selection_and_by_sorting_the_threshold_is_one(
+    slots: list[tuple[int, bool]], k: int
+) -> None:
+    """Whole slots are selected from; weights of 2 make it a sort, of twice K."""
+    grades, mask = zip(*slots, strict=True)
+    scores, weight = torch.tensor([grades]).double(), torch.tensor([mask]).double()
+    alone, slot = topk_threshold(scores, weight, torch.tensor([float(k)]))
+    twice, _ = topk_threshold(scores, 2 * weight, torch.tensor([2.0 * k]))
+    assert alone[0] == twice[0]
+    kept = sorted((one for one, there in slots if there), reverse=True)
+    assert alone[0] == (kept[k] if k < len(kept) else -math.inf)
+    assert k >= len(kept) or (scores[0, slot] == alone and mask[slot])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(data=st.data())
+def test_the_slot_is_the_first_that_holds_the_value_past_the_top(
+    dtype: type, data: st.DataObject
+) -> None:
+    few = st.sampled_from([-np.inf, -1e30, -2.5, -1e-40, 0.0, 1e-40, 1.0, 2.5, 1e30])
+    n_slots = data.draw(st.integers(1, 20))
+    scores = data.draw(arrays.arrays(dtype, (3, n_slots), elements=few.map(dtype)))
+    weight = data.draw(arrays.arrays(dtype, (3, n_slots), elements=st.sampled_from([0, 1])))
+    k = data.draw(arrays.arrays(np.int64, 3, elements=st.integers(0, n_slots)))
+    for row, slot in enumerate(slots_past_top(scores, weight, k)):
+        kept = np.flatnonzero(weight[row])
+        if len(kept) <= k[row]:
+            assert slot == -1
+        else:
+            value = -np.sort(-scores[row, kept])[k[row]]
+            assert slot == kept[np.flatnonzero(scores[row, kept] == value)[0]]
+
+
+@pytest.mark.kernel
+@pytest.mark.compiled
+def test_long_lists_of_any_numbers_agree_with_a_sort() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.standard_normal((50, 999)) * 10.0 ** rng.integers(-9, 9, (50, 1))
+    for k in (0, 1, 499, 998):
+        slots = slots_past_top(scores, np.ones_like(scores), np.full(50, k))
+        found = scores[np.arange(50), slots]
+        assert (found == -np.sort(-scores, axis=1)[:, k]).all()
+
+
+@pytest.mark.parametrize("other", [0.5, 2.0])
+def test_one_weight_that_is_neither_0_nor_1_is_counted_too(other: float) -> None:
+    """Among weights of 0 and 1 alone a list is selected from; any other needs a sort."""
+    scores, weight = (
+        torch.tensor([[3.0, 2.0, 1.0, 0.0]]),
+        torch.tensor([[other, 1.0, 1.0, 1.0]]),
+    )
+    lam, slot = topk_threshold(scores, weight, torch.tensor([2.0]))
+    assert (float(lam), int(slot)) == ((1.0, 2) if other == 0.5 else (2.0, 1))
+
+
+@given(score=st.floats(-5, 5), lam=st.floats(-5, 5), beta=st.floats(0.1, 20))
+def test_psi_is_a_sigmoid_and_comes_with_its_derivative(
+    score: float, lam: float, beta: float
+) -> None:
+    leaf = torch.tensor([[score]], dtype=torch.float64, requires_grad=True)
+    expected = torch.sigmoid(beta * (leaf - lam))
+    (grad,) = torch.autograd.grad(expected, leaf)
+    psi = select(leaf.detach(), lam * ONE, beta * ONE)
+    slope = select_slope(psi, beta * ONE)
+    assert psi.item() == pytest.approx(expected.item(), rel=1e-12)
+    assert slope.item() == pytest.approx(grad.item(), rel=1e-9)
+
+
+def test_no_threshold_selects_everything() -> None:
+    scores = torch.tensor([[-1e4, 0.0, 1e4]]).double()
+    psi = select(scores, -math.inf * ONE, ONE)
+    slope = select_slope(psi, ONE)
+    assert psi.tolist() == [[1, 1, 1]]
+    assert slope.tolist() == [[0, 0, 0]]

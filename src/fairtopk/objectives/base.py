@@ -1,4 +1,4 @@
-"""What an estimator is given beside scores, and what it returns."""
+"""What the terms of an objective read and return: selections, estimates, disparities."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ from fairtopk.lists.batch import Batch
 
 
 class Estimate(NamedTuple):
-    """An objective on a batch and its gradient.
+    """The value of a term on a batch and its gradient.
 
     Attributes:
         value: Mean over the queries, a scalar.
@@ -23,13 +23,13 @@ class Estimate(NamedTuple):
 
 
 class Disparity(NamedTuple):
-    """A penalty on unequal exposure.
+    """The value of a penalty on unequal exposure, its gradient, and the gaps behind it.
 
     Attributes:
         value: Weighted mean over the queries, a scalar.
         grad: Gradient of the value with respect to scores, ``[Q, L]``.
-        gap: The signed gap of each list, ``[Q]``: exposure of group 0 less the mean of the
-            other groups present, NaN where there is no such pair.
+        gap: Signed gap of each list, ``[Q]``: exposure of group 0 minus the mean exposure of
+            the other groups present; NaN without such a pair.
         defined: Which lists have two groups, ``[Q]``.
     """
 
@@ -40,30 +40,31 @@ class Disparity(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """Which part of each list counts: psi(h - lambda), and how it moves with the scores.
+    """How much each slot counts, psi(h - lambda), and how that changes with the scores.
 
     Attributes:
-        psi: Weight of each slot, ``[Q, L]``, or of those that are asked for, ``[Q, R]``.
-        slope: psi' where the gradient goes through psi, None where psi is frozen, alike.
-        lam_slope: d lambda / d h where the gradient goes through lambda too, ``[Q, L]``.
+        psi: Weight of each slot, ``[Q, L]``, or of the first R slots, ``[Q, R]``.
+        slope: psi' in the shape of `psi`; None freezes psi.
+        lam_slope: d lambda / d h, ``[Q, L]``; None freezes lambda.
     """
 
     psi: Tensor
     slope: Tensor | None = None
     lam_slope: Tensor | None = None
 
-    def add_through(self, toward: Tensor, grad: Tensor) -> None:
-        """Add to `grad` the part by way of psi and lambda, where `toward` is that in psi.
+    def add_selector_gradient(self, grad: Tensor, d_value_d_psi: Tensor) -> None:
+        """Add the gradient through psi and lambda to `grad`, ``[Q, L]``, in place.
 
-        `toward` may have the first R slots only, ``[Q, R]``; `grad` has all, ``[Q, L]``.
+        With v_i = (d value / d psi_i) psi'_i, slot k gets v_k - (d lambda / d h_k) sum_i v_i.
+        `d_value_d_psi` may cover the first R slots only, ``[Q, R]``.
         """
         if self.slope is None:
             return
-        rows = toward.shape[1]
-        moved = self.slope[:, :rows] * toward
-        grad[:, :rows] += moved
+        rows = d_value_d_psi.shape[1]
+        through_psi = self.slope[:, :rows] * d_value_d_psi
+        grad[:, :rows] += through_psi
         if self.lam_slope is not None:
-            grad -= self.lam_slope * moved.sum(-1, keepdim=True)
+            grad -= self.lam_slope * through_psi.sum(-1, keepdim=True)
 
 
 def select_all(scores: Tensor) -> Selection:

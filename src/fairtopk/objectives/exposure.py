@@ -1,106 +1,82 @@
-"""Sums over the groups of a list, and the penalty on what they differ by.
+"""Group exposure and the penalty on its disparity: Eqs. 5, 7, 11, 21 and 22.
 
-Labels are integers from 0; -1 is unknown and belongs to no group.
+Item i has exposure e_i = exp(h_i) / sum_j exp(h_j) (Eq. 5), and group g of a list the mean
+exposure E_g = mean of psi_i e_i over its items, with psi = 1 for whole lists. The penalty is
+U = 1/2 sum_{g<h} (E_g - E_h)^2 over the pairs of groups in the list; with two groups that is
+Eq. 7 for whole lists and Eq. 11 for the top K. Group numbers count from 0; -1 is unknown and
+belongs to no group.
 
-Exposure disparity between groups, estimated from sampled lists.
-
-Paper: penalty Eq. 7 (whole list) and Eq. 11 (top K), averages Eq. 21, gradient Eq. 22; for any
-number of groups, the sum over pairs of groups that a list has.
-
-Disparity of exposure by position, smoothed: the experimental ``exposure = "rank"``.
-
-Item i has exposure x_i = 1 / log2(1 + n g_i), where n g_i is the smoothed rank of
-`functional.hinge`; group g has E_g, the mean of psi_i x_i over its items. Softmax exposure
-shrinks when scores get flatter; this one hardly does, but then nothing holds the scale of
-scores, so that it needs the anchor 1/2 (spread - 1)^2 beside it.
+`RankExposureDisparity` is the experimental ``exposure = "rank"``: e_i = 1 / log2(1 + n g_i),
+where n g_i is the surrogate rank of `ndcg.py`. Softmax exposure shrinks as scores get flatter;
+this one hardly does, but then nothing fixes the scale of scores, which is why it needs the
+anchor 1/2 (spread - 1)^2.
 """
 
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.kernels import sums as loops
+from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.averages import LogMovingAverage
 from fairtopk.objectives.base import Disparity, Selection
-from fairtopk.objectives.ndcg import mean_squared_hinge, ndcg_slope, ndcg_term
+from fairtopk.objectives.ndcg import ndcg_slope, ndcg_term, surrogate_rank
+
+Floats = NDArray[np.floating]
+Labels = NDArray[np.signedinteger]
+FEW_GROUPS = 8  # up to which one pass over the list per group is faster
 
 
-def group_sums(values: Tensor, group: Tensor, *, n_groups: int) -> Tensor:
-    """Return the sum of `values` over the slots of each group, ``[Q, G]``.
+def group_exposure(log_u_g: Tensor, log_u_q: Tensor, n_items: Tensor) -> Tensor:
+    """Return E_g, the mean of psi_i e_i over each group's items, ``[Q, G]``.
 
-    Args:
-        values: Of each slot, ``[Q, L]``.
-        group: Label of each slot, -1 for none, ``[Q, L]``.
-        n_groups: Number of groups, G.
-    """
-    if values.device.type == "cpu":  # in a fifth of the time that torch takes
-        sums = values.new_zeros(len(values), n_groups)
-        loops.group_sums(values.contiguous().numpy(), group.numpy(), sums.numpy())
-        return sums
-    # Not by scatter_add_, which elsewhere adds in any order.
-    labels = torch.arange(n_groups, device=group.device)[:, None]
-    return torch.einsum("qgl,ql->qg", (group[:, None, :] == labels).to(values.dtype), values)
-
-
-def values_of_groups(table: Tensor, group: Tensor) -> Tensor:
-    """Return for each slot what `table` has for its group, 0 for none, ``[Q, L]``.
+    By Eq. 5, with u_g the mean of psi exp(h) over the group and u_q the mean of exp(h) over the
+    list of n items, E_g = u_g / (n u_q).
 
     Args:
-        table: A value for each group of each list, ``[Q, G]``.
-        group: Label of each slot, -1 for none, ``[Q, L]``.
+        log_u_g: ln u_g, ``[Q, G]``.
+        log_u_q: ln u_q, ``[Q, G]`` or ``[Q, 1]``.
+        n_items: n, ``[Q, 1]``.
     """
-    if table.device.type == "cpu":
-        values = table.new_empty(group.shape)
-        loops.values_of_groups(table.contiguous().numpy(), group.numpy(), values.numpy())
-        return values
-    padded = torch.nn.functional.pad(table, (0, 1))
-    return padded.gather(1, group.long() % padded.shape[1])
-
-
-def signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
-    """Return the exposure of group 0 less the mean of the other groups present, ``[Q]``.
-
-    It is NaN where group 0 or all others are absent. Arguments are those of `pair_penalty`.
-    """
-    others = (exposure * present)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
-    return torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
+    # A mean exposure is at most 1; a stale average could claim more.
+    return ((log_u_g - log_u_q).exp() / n_items).clamp(max=1)  # Eq. 5
 
 
 def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the penalty 1/2 sum_{g<h} (E_g - E_h)^2 ``[Q]`` and its slope in E ``[Q, G]``.
+    """Return U = 1/2 sum_{g<h} (E_g - E_h)^2, ``[Q]``, and dU / dE, ``[Q, G]``.
 
-    Only pairs of groups that are present count. With two groups this is the paper's 1/2 D^2 and
-    the slope is (D, -D).
+    Only pairs of groups that are present count. With two groups and their gap D = E_a - E_b
+    this is the 1/2 D^2 of Eqs. 7 and 11, and the derivative is (D, -D).
 
     Args:
-        exposure: Exposure of each group, finite also where absent, ``[Q, G]``.
+        exposure: E_g, finite also where absent, ``[Q, G]``.
         present: Which groups a list has, ``[Q, G]``.
     """
     known = present.to(exposure.dtype)
     kept, n_present = exposure * known, known.sum(-1, keepdim=True)
     slope = known * (n_present * kept - kept.sum(-1, keepdim=True))
-    # By squares of differences: never below 0, and precise where exposures are near.
-    return (slope**2).sum(-1) / (2 * n_present[:, 0].clamp(min=1)), slope
+    # By squares of differences: never below 0, and precise where exposures are close.
+    return (slope**2).sum(-1) / (2 * n_present[:, 0].clamp(min=1)), slope  # Eqs. 7 and 11
 
 
 class ExposureDisparity(nn.Module):
     """Estimate the penalty U and its gradient with respect to scores.
 
-    With u_g the mean of psi exp(h) over group g, u_q the mean of exp(h) over the list and n the
-    length of the list, or of the whole that a weighted list stands for, group g has mean
-    exposure E_g = u_g / (n u_q), and the penalty is 1/2 sum_{g<h} (E_g - E_h)^2. Each group has
-    a u_q of its own, which visits the same lists as its u_g: were one left out when a list
-    lacks a group, a common drift of all scores between two visits would look like a gap.
+    With the averages u_g and u_q of Eq. 21, U = f(u_1, ..., u_G, u_q), where
+    E_g = u_g / (n u_q). n is the number of items that the list represents. Each group keeps a
+    u_q of its own, which is updated by the same lists as its u_g. With a common one, a shift of
+    all scores while a list lacks the group would look like a gap.
 
     Args:
         n_queries: Rows of the per-query tables (N).
         n_groups: Number of groups (G).
-        gamma: Weight of a fresh batch in each average (gamma_1 = gamma_2 = gamma_3; were they
-            unequal, a common drift of all scores would look like a gap). 1 forgets the past
-            and gives the plain mini-batch gradient.
-        start: What the averages are before a first visit; NaN takes the first value whole.
+        gamma: Weight of a fresh batch in each average (gamma_1 = gamma_2 = gamma_3; if they
+            differed, a shift of all scores would look like a gap). 1 forgets the past and gives
+            the plain mini-batch gradient.
+        start: The averages before a first visit; NaN takes the first value whole.
     """
 
     def __init__(
@@ -123,48 +99,45 @@ class ExposureDisparity(nn.Module):
             selection: How much each slot counts: psi(h - lambda) in Eq. 11, ones in Eq. 7.
             cost: Weight of each list's penalty, C, ``[Q]``.
         """
-        group, n_groups, length = batch.group, self.n_groups, batch.n_represented[:, None]
-        size = group_sums(batch.weight, group, n_groups=n_groups)
-        present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
-        # A list with fewer than two groups has no disparity, and must not touch the averages.
-        present &= (present.sum(-1) > 1)[:, None]
-        some = present.any(-1)
+        n_items, group = batch.n_represented[:, None], batch.group
+        size, present = _group_sizes(batch, self.n_groups)
 
-        # Eq. 21, kept as logarithms because exp(score) overflows.
+        # Eq. 21: u_g and u_q, kept as logarithms because exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
         held = torch.where(batch.valid, scores, -torch.inf)
         highest = held.amax(-1, keepdim=True)
         scaled = (held - highest).exp()
-        weighted = batch.weight * scaled
-        total = group_sums(weighted * selection.psi, group, n_groups=n_groups)
-        fresh = (total / size).log() + highest
-        log_g = self.log_u_g.update(rows, fresh, where=present)
-        shared = batch.slot_weights * scaled
-        fresh = shared.sum(-1, keepdim=True).log() + highest
-        log_q = self.log_u_q.update(rows, fresh.expand(rows.shape), where=present)
-        # A mean exposure is at most 1; a stale average could claim more.
-        exposure = ((log_g - log_q).exp() / length).clamp(max=1)
-        exposure = torch.where(present, exposure, 0)
-        penalty, pull = pair_penalty(exposure, present)
+        item_exp, list_exp = batch.weight * scaled, batch.slot_weights * scaled
+        total = group_sums(item_exp * selection.psi, group, n_groups=self.n_groups)
+        log_g_g = (total / size).log() + highest
+        log_u_g = self.log_u_g.update(rows, log_g_g, where=present)
+        log_g_q = (list_exp.sum(-1, keepdim=True).log() + highest).expand(rows.shape)
+        log_u_q = self.log_u_q.update(rows, log_g_q, where=present)
 
-        # Eq. 22 at the new averages (the paper reads the old), for any number of groups.
+        exposure = group_exposure(log_u_g, log_u_q, n_items)
+        exposure = torch.where(present, exposure, 0)
+        penalty, d_penalty_d_exposure = pair_penalty(exposure, present)
+
+        # Eq. 22 at the new averages (the paper reads the old ones). With D_g = dU / dE_g,
+        #   nabla_1 f, nabla_2 f:  df/du_g = D_g / (n u_q),
+        #   nabla_3 f:             df/du_q = -sum_g D_g E_g / u_q,
+        # and d g_g / d h_i = psi_i exp(h_i) / |B_g|, d g_q / d h_i = exp(h_i) / |B_q|.
+        # exp(h) and u_q are both divided by exp(highest).
         cost = cost / len(scores)
-        pull = pull * cost[:, None] * (highest - log_q).exp().masked_fill(~present, 0)
-        toward = weighted * values_of_groups(pull / (size * length), group)
-        drift = (pull * exposure).sum(-1, keepdim=True)
-        grad = selection.psi * toward - shared * drift
-        selection.add_through(toward, grad)
-        return Disparity(
-            value=(penalty * cost).sum(),
-            grad=grad,
-            gap=signed_gap(exposure, present),
-            defined=some,
-        )
+        inverse_u_q = (highest - log_u_q).exp().masked_fill(~present, 0)
+        d_over_u_q = d_penalty_d_exposure * cost[:, None] * inverse_u_q
+        nabla_12_f = d_over_u_q / (size * n_items)  # with the 1 / |B_g| of d g_g
+        nabla_3_f = -(d_over_u_q * exposure).sum(-1, keepdim=True)
+        d_penalty_d_psi = item_exp * values_of_groups(nabla_12_f, group)
+        grad = selection.psi * d_penalty_d_psi + list_exp * nabla_3_f
+        selection.add_selector_gradient(grad, d_penalty_d_psi)
+        gap = signed_gap(exposure, present)
+        return Disparity((penalty * cost).sum(), grad, gap, defined=present.any(-1))
 
 
 class RankExposureDisparity(nn.Module):
-    """Estimate the penalty on discount exposure and its gradient; it remembers nothing.
+    """Estimate the penalty on exposure by surrogate rank and its gradient, without memory.
 
     Args:
         n_groups: Number of groups (G).
@@ -180,33 +153,104 @@ class RankExposureDisparity(nn.Module):
         self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
     ) -> Disparity:
         """Return the weighted penalty; see `ExposureDisparity`."""
-        size = group_sums(batch.weight, batch.group, n_groups=self.n_groups)
-        present, size = size > 0, size.clamp(min=torch.finfo(size.dtype).tiny)
-        present &= (present.sum(-1) > 1)[:, None]
-        share, length = batch.slot_weights, batch.n_represented[:, None]
+        size, present = _group_sizes(batch, self.n_groups)
+        weights, n_items = batch.slot_weights, batch.n_represented[:, None]
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
-            mean_hinge = mean_squared_hinge(
-                leaf, share, rows=scores.shape[1], margin=self.margin
-            )
+            g = surrogate_rank(leaf, weights, rows=scores.shape[1], margin=self.margin)
         # A slot drawn apart from the list lacks its own part of the mean, l(0) / n = c^2 / n,
         # without which an item above all others would have rank 0.
-        fresh = mean_hinge.detach() + (share == 0) * self.margin**2 / length
-        discount = -ndcg_term(fresh, torch.ones_like(fresh), length)
-        weighted = batch.weight * selection.psi * discount
-        total = group_sums(weighted, batch.group, n_groups=self.n_groups)
-        exposure = total / size
-        penalty, pull = pair_penalty(exposure, present)
+        own_g = g.detach() + (weights == 0) * self.margin**2 / n_items
+        item_exposure = -ndcg_term(own_g, torch.ones_like(own_g), n_items)
+        weighted = batch.weight * selection.psi * item_exposure
+        exposure = group_sums(weighted, batch.group, n_groups=self.n_groups) / size
+        penalty, d_penalty_d_exposure = pair_penalty(exposure, present)
 
         cost = cost / len(scores)
-        pull = pull * cost[:, None] / size
-        toward = batch.weight * values_of_groups(pull, batch.group)
-        upstream = -ndcg_slope(fresh, selection.psi * toward, length)
-        (grad,) = torch.autograd.grad(mean_hinge, leaf, upstream)
-        selection.add_through(toward * discount, grad)
-        return Disparity(
-            value=(penalty * cost).sum(),
-            grad=grad,
-            gap=signed_gap(exposure, present),
-            defined=present.any(-1),
-        )
+        by_group = d_penalty_d_exposure * cost[:, None] / size
+        d_penalty_d_weighted = batch.weight * values_of_groups(by_group, batch.group)
+        upstream = -ndcg_slope(own_g, selection.psi * d_penalty_d_weighted, n_items)
+        (grad,) = torch.autograd.grad(g, leaf, upstream)
+        selection.add_selector_gradient(grad, d_penalty_d_weighted * item_exposure)
+        gap = signed_gap(exposure, present)
+        return Disparity((penalty * cost).sum(), grad, gap, defined=present.any(-1))
+
+
+def signed_gap(exposure: Tensor, present: Tensor) -> Tensor:
+    """Return the exposure of group 0 minus the mean of the other groups present, ``[Q]``.
+
+    It is NaN without group 0 or without any other. The arguments are those of `pair_penalty`.
+    """
+    others = (exposure * present)[:, 1:].sum(-1) / present[:, 1:].sum(-1)
+    return torch.where(present[:, 0], exposure[:, 0] - others, torch.nan)
+
+
+def _group_sizes(batch: Batch, n_groups: int) -> tuple[Tensor, Tensor]:
+    """Return the weight of each group's slots, above 0, and which groups count, ``[Q, G]``.
+
+    No group of a list counts unless it has two: such a list has no disparity, and must not
+    touch the averages.
+    """
+    size = group_sums(batch.weight, batch.group, n_groups=n_groups)
+    present = size > 0
+    present &= (present.sum(-1) > 1)[:, None]
+    return size.clamp(min=torch.finfo(size.dtype).tiny), present
+
+
+def group_sums(values: Tensor, group: Tensor, *, n_groups: int) -> Tensor:
+    """Return the sum of `values` over the slots of each group, ``[Q, G]``.
+
+    Args:
+        values: One per slot, ``[Q, L]``.
+        group: Group of each slot, -1 for none, ``[Q, L]``.
+        n_groups: Number of groups, G.
+    """
+    if values.device.type == "cpu":  # in a fifth of the time of torch
+        sums = values.new_zeros(len(values), n_groups)
+        _add_group_sums(values.contiguous().numpy(), group.numpy(), sums.numpy())
+        return sums
+    # Not by scatter_add_, which on other devices adds in any order.
+    labels = torch.arange(n_groups, device=group.device)[:, None]
+    return torch.einsum("qgl,ql->qg", (group[:, None, :] == labels).to(values.dtype), values)
+
+
+def values_of_groups(table: Tensor, group: Tensor) -> Tensor:
+    """Return the entry of `table` for the group of each slot, 0 for none, ``[Q, L]``.
+
+    Args:
+        table: One value per group of each list, ``[Q, G]``.
+        group: Group of each slot, -1 for none, ``[Q, L]``.
+    """
+    if table.device.type == "cpu":
+        values = table.new_empty(group.shape)
+        _fill_by_group(table.contiguous().numpy(), group.numpy(), values.numpy())
+        return values
+    padded = torch.nn.functional.pad(table, (0, 1))
+    return padded.gather(1, group.long() % padded.shape[1])
+
+
+@summing
+def _add_group_sums(values: Floats, group: Labels, sums: Floats) -> None:
+    zero = values.dtype.type(0)
+    for row in range(values.shape[0]):
+        if sums.shape[1] > FEW_GROUPS:
+            for slot in range(values.shape[1]):
+                label = group[row, slot]
+                if 0 <= label < sums.shape[1]:
+                    sums[row, label] += values[row, slot]
+        else:  # without one sum waiting for the other
+            for label in range(sums.shape[1]):
+                total = zero
+                for slot in range(values.shape[1]):
+                    total += values[row, slot] if group[row, slot] == label else zero
+                sums[row, label] += total
+
+
+@compiled
+def _fill_by_group(table: Floats, group: Labels, values: Floats) -> None:
+    zero = values.dtype.type(0)
+    for row in range(values.shape[0]):
+        for slot in range(values.shape[1]):
+            label = group[row, slot]
+            known = 0 <= label < table.shape[1]
+            values[row, slot] = table[row, label] if known else zero

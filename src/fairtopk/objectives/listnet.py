@@ -1,7 +1,4 @@
-"""ListNet, Eq. 4: the cross-entropy between softmax(y) and softmax(h).
-
-ListNet, Eq. 4, on the list at hand, or where slots are weighted on what it stands for.
-"""
+"""The ListNet loss: cross-entropy between softmax(y) and softmax(h), Eq. 4."""
 
 import torch
 from torch import Tensor, nn
@@ -10,12 +7,21 @@ from fairtopk.lists.batch import Batch
 from fairtopk.objectives.base import Estimate, Selection
 
 
+class ListNet(nn.Module):
+    """Estimate the ListNet loss and its gradient with respect to scores."""
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Take one step; the loss covers whole lists, so `selection` is ignored."""
+        loss, grad = listnet_loss(scores, batch.relevance, batch.mask, batch.weight)
+        return Estimate(value=loss.mean(), grad=grad / len(scores))
+
+
 def listnet_loss(
     scores: Tensor, relevance: Tensor, mask: Tensor, weight: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of each list, ``[Q]``, and softmax(h) - softmax(y), its gradient.
+    """Return the loss of each list, ``[Q]``, and its gradient softmax(h) - softmax(y).
 
-    A slot that stands for w items is w times in both sums of exponentials, in the target too.
+    A slot that stands for w items counts w times in both sums of exponentials.
 
     Args:
         scores: Model scores, ``[Q, L]``.
@@ -23,17 +29,8 @@ def listnet_loss(
         mask: False on padding, ``[Q, L]``.
         weight: How many items each slot stands for, above 0 where `mask` is, ``[Q, L]``.
     """
-    many = weight.log()
-    log_model = (scores + many).masked_fill(~mask, -torch.inf).log_softmax(-1)
-    target = (relevance + many).masked_fill(~mask, -torch.inf).softmax(-1)
-    loss = -(target * (log_model - many).masked_fill(~mask, 0)).sum(-1)
+    log_weight = weight.log()
+    log_model = (scores + log_weight).masked_fill(~mask, -torch.inf).log_softmax(-1)
+    target = (relevance + log_weight).masked_fill(~mask, -torch.inf).softmax(-1)
+    loss = -(target * (log_model - log_weight).masked_fill(~mask, 0)).sum(-1)  # Eq. 4
     return loss, log_model.exp() - target
-
-
-class ListNet(nn.Module):
-    """Estimate the cross-entropy between softmax(y) and softmax(h), and its gradient."""
-
-    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
-        """Take one step; a cross-entropy is about whole lists, so `selection` is not read."""
-        loss, grad = listnet_loss(scores, batch.relevance, batch.mask, batch.weight)
-        return Estimate(value=loss.mean(), grad=grad / len(scores))

@@ -1,24 +1,14 @@
-"""The NDCG surrogate of SONG: f(g) = -(G / Z) / log2(1 + n g), Eq. 3 and 15.
+"""The NDCG surrogate of SONG and K-SONG: Eqs. 1-3 and 15-18.
 
-G = 2^y - 1 is the gain, Z the ideal DCG, n the length of the whole list, and n g the smoothed
-rank.
+NDCG (Eq. 1) divides gains 2^y - 1 by log2(1 + rank). The rank (Eq. 2) is replaced by a smooth
+n g_i: n is the length of the whole list, and for the slots j of a list, with weights w that sum
+to 1 and margin c,
 
-The squared hinge of `functional.hinge`, list by list, without a table of all pairs.
+    g_i = sum_j w_j max(h_j - h_i + c, 0)^2                        (`surrogate_rank`)
+    f(g) = -(gain / Z) / log2(1 + n g), Z the ideal DCG            (`ndcg_term`)
 
-The smoothed rank: a squared hinge over a list, with its gradient in closed form.
-
-For row i (one of the first R slots) and weights w that sum to 1 over the list,
-
-    g_i = sum_j w_j max(h_j - h_i + c, 0)^2      (the mean in Eq. 15; n g_i stands for a rank)
-
-Three ways to the same numbers: all pairs cost R x L per list, by compiled loops or, where those
-do not run, as one table; sorting costs L log L. All are differentiable once, with respect to
-scores.
-
-The NDCG surrogate on sampled lists: SONG, and K-SONG when a top K is selected.
-
-Paper: surrogate Eq. 15, averages u_{q,i} Eq. 17, gradient Eq. 18. K-SONG weighs each relevant
-item's term by psi(h_i - lambda).
+The loss of a list is the sum of f(g_i) over its relevant items (Eqs. 3 and 15); K-SONG weights
+each term by psi(h_i - lambda).
 """
 
 import math
@@ -34,31 +24,94 @@ from fairtopk.lists.batch import Batch
 from fairtopk.objectives.averages import MovingAverage
 from fairtopk.objectives.base import Estimate, Selection
 
-# f' is infinite at g = 0. With the item itself in the mean, n g >= c^2; a list that leaves the
-# item out, or a table started at 0, could reach 0 all the same.
-SMALLEST_RANK = 1e-6
-
-
-def ndcg_term(mean_hinge: Tensor, gain: Tensor, length: Tensor) -> Tensor:
-    """Return f at g, with `gain` standing for G / Z; shapes broadcast."""
-    rank = (length * mean_hinge).clamp(min=SMALLEST_RANK)
-    return -gain / (1 + rank).log2()
-
-
-def ndcg_slope(mean_hinge: Tensor, gain: Tensor, length: Tensor) -> Tensor:
-    """Return f' at g: (G / Z) n / (ln 2 (1 + n g) log2(1 + n g)^2), Eq. 18."""
-    rank = (length * mean_hinge).clamp(min=SMALLEST_RANK)
-    return gain * length / (math.log(2) * (1 + rank) * (1 + rank).log2() ** 2)
-
-
 Floats = NDArray[np.floating]
+
+# f' is infinite at g = 0. With the item itself in the mean, n g >= c^2; but a list without the
+# item, or a table that starts at 0, can reach 0.
+SMALLEST_RANK = 1e-6
+# Rows x slots of a list above which sorting is faster (measured on two CPU cores).
+DENSE_LIMIT = 20_000
+
+
+class NdcgSurrogate(nn.Module):
+    """Estimate minus the smoothed NDCG and its gradient with respect to scores.
+
+    Args:
+        n_pairs: Rows of the table of surrogate ranks u_{q,i}.
+        gamma_0: Weight of a fresh surrogate rank in its average; 1 forgets the past.
+        margin: The hinge's c.
+        start: The table before a pair's first visit, see `MovingAverage`.
+    """
+
+    def __init__(
+        self, n_pairs: int, *, gamma_0: float, margin: float = 1.0, start: float = math.nan
+    ) -> None:
+        super().__init__()
+        self.margin = margin
+        self.u_qi = MovingAverage(n_pairs, gamma=gamma_0, start=start)
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Take one step; `selection` says how much each slot counts."""
+        rows = batch.pair.shape[1]
+        relevance = batch.relevance[:, :rows]
+        relevant = (relevance > 0) & batch.mask[:, :rows]
+        # The sampled relevant items stand for all relevant items of the query.
+        found = relevant.sum(-1).clamp(min=1).to(scores.dtype)
+        scale = batch.n_relevant / found / len(scores)
+        gain = torch.where(relevant, (2**relevance - 1) / batch.ideal_dcg[:, None], 0)
+        gain, n_items = gain * scale[:, None], batch.n_items[:, None]
+
+        with torch.enable_grad():
+            leaf = scores.detach().requires_grad_()
+            g = surrogate_rank(leaf, batch.slot_weights, rows=rows, margin=self.margin)
+        remembered = relevant & (batch.pair >= 0)
+        u = self.u_qi.update(batch.pair, g.detach(), where=remembered)  # Eq. 17
+        term, psi = ndcg_term(u, gain, n_items), selection.psi[:, :rows]
+        # Eq. 18, G1 = f'(u) grad g, at the new averages, which exist from the first visit on;
+        # the paper reads the old ones.
+        (grad,) = torch.autograd.grad(g, leaf, psi * ndcg_slope(u, gain, n_items))  # Eq. 18
+        selection.add_selector_gradient(grad, term)
+        return Estimate(value=(psi * term).sum(), grad=grad)
+
+
+def surrogate_rank(scores: Tensor, weight: Tensor, *, rows: int, margin: float) -> Tensor:
+    """Return g for the first `rows` slots of each list, ``[Q, R]``; n g stands for the rank.
+
+    It is differentiable once, with respect to scores. All pairs of a list cost R x L, by
+    compiled loops or as one table where those do not run; sorting costs L log L.
+
+    Args:
+        scores: Model scores, finite also on padding, ``[Q, L]``.
+        weight: Weight of each slot in the mean, 0 on padding, ``[Q, L]``.
+        rows: How many leading slots need their g (R).
+        margin: The hinge's c.
+    """
+    way: type[torch.autograd.Function] = SortedHinge
+    if rows * scores.shape[1] <= DENSE_LIMIT:
+        loops = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
+        way = CompiledHinge if loops else DenseHinge
+    # g_i = mean_j max(h_j - h_i + c, 0)^2: Eq. 2 with the surrogate, as in Eqs. 3 and 15
+    result: Tensor = way.apply(scores, weight, rows, margin)  # type: ignore[no-untyped-call]
+    return result
+
+
+def ndcg_term(g: Tensor, gain: Tensor, n_items: Tensor) -> Tensor:
+    """Return f(g), where `gain` is (2^y - 1) / Z; shapes broadcast."""
+    rank = (n_items * g).clamp(min=SMALLEST_RANK)
+    return -gain / (1 + rank).log2()  # Eqs. 3 and 15
+
+
+def ndcg_slope(g: Tensor, gain: Tensor, n_items: Tensor) -> Tensor:
+    """Return f'(g) = gain n / (ln 2 (1 + n g) log2(1 + n g)^2), as in Eqs. 16 and 18."""
+    rank = (n_items * g).clamp(min=SMALLEST_RANK)
+    return gain * n_items / (math.log(2) * (1 + rank) * (1 + rank).log2() ** 2)  # Eq. 16
 
 
 @summing
 def hinge_means(
     scores: Floats, weight: Floats, margin: float, mean: Floats, lead: Floats
 ) -> None:
-    """Fill `mean` with sum_j w_j m_ij^2 and `lead` with sum_j w_j m_ij, ``[Q, R]`` each.
+    """Fill `mean` with sum_j w_j m_ij^2, g, and `lead` with sum_j w_j m_ij, ``[Q, R]``.
 
     m_ij = max(h_j - h_i + c, 0), for the first R slots i of each list.
     """
@@ -86,38 +139,17 @@ def hinge_slopes(
         for slot in range(grad.shape[1]):
             grad[query, slot] = zero
         for row in range(upstream.shape[1]):
-            shift, pull = margin - scores[query, row], upstream[query, row]
+            shift, slope = margin - scores[query, row], upstream[query, row]
             for slot in range(grad.shape[1]):
-                grad[query, slot] += pull * max(scores[query, slot] + shift, zero)
+                grad[query, slot] += slope * max(scores[query, slot] + shift, zero)
         for slot in range(grad.shape[1]):
             grad[query, slot] *= two * weight[query, slot]
         for row in range(upstream.shape[1]):
             grad[query, row] -= two * upstream[query, row] * lead[query, row]
 
 
-# Rows x slots of a list from which on sorting is the quicker way (measured on two CPU cores).
-DENSE_LIMIT = 20_000
-
-
-def mean_squared_hinge(scores: Tensor, weight: Tensor, *, rows: int, margin: float) -> Tensor:
-    """Return g for the first `rows` slots of each list, ``[Q, R]``.
-
-    Args:
-        scores: Model scores, finite also on padding, ``[Q, L]``.
-        weight: Weight of each slot in the mean, 0 on padding, ``[Q, L]``.
-        rows: How many slots, from the first on, need their g (R).
-        margin: The hinge's c.
-    """
-    way: type[torch.autograd.Function] = SortedHinge
-    if rows * scores.shape[1] <= DENSE_LIMIT:
-        loops = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
-        way = CompiledHinge if loops else DenseHinge
-    result: Tensor = way.apply(scores, weight, rows, margin)  # type: ignore[no-untyped-call]
-    return result
-
-
 class CompiledHinge(torch.autograd.Function):
-    """Pair by pair on the CPU: ten times as fast as a table of them at R = 10, L = 310."""
+    """Pair by pair on the CPU: ten times as fast as `DenseHinge` at R = 10, L = 310."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
@@ -141,7 +173,7 @@ class CompiledHinge(torch.autograd.Function):
 
 
 class DenseHinge(torch.autograd.Function):
-    """All pairs at once."""
+    """All pairs at once, as one table."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
@@ -174,7 +206,7 @@ class SortedHinge(torch.autograd.Function):
         ascending, place = centred.sort(dim=-1)
         of_slot = weight.gather(-1, place)
         head = centred[:, :rows]
-        # Item j pulls on row i iff h_j > h_i - c: a suffix of the sorted list.
+        # Item j counts in row i iff h_j > h_i - c: a suffix of the sorted list.
         start = torch.searchsorted(ascending, head - margin, right=True)
         sums = [_suffix(of_slot * ascending**power, start) for power in range(3)]
         shift = margin - head
@@ -187,11 +219,11 @@ class SortedHinge(torch.autograd.Function):
         """Return the gradient, ``[Q, L]``: column sums over rows with h_i < h_k + c."""
         centred, weight, ascending, place, own = ctx.saved_tensors
         rows = upstream.shape[1]
-        pull = torch.zeros_like(centred)
-        pull[:, :rows] = upstream
-        pull = pull.gather(-1, place)
+        slopes = torch.zeros_like(centred)
+        slopes[:, :rows] = upstream
+        slopes = slopes.gather(-1, place)
         stop = torch.searchsorted(ascending, centred + ctx.margin)
-        total, moment = _prefix(pull, stop), _prefix(pull * ascending, stop)
+        total, moment = _prefix(slopes, stop), _prefix(slopes * ascending, stop)
         grad = weight * ((centred + ctx.margin) * total - moment)
         grad[:, :rows] -= upstream * own
         return (2 * grad).to(upstream.dtype), None, None, None
@@ -206,46 +238,3 @@ def _prefix(values: Tensor, stop: Tensor) -> Tensor:
 def _suffix(values: Tensor, start: Tensor) -> Tensor:
     """Return the sum of the values from `start` on."""
     return values.sum(-1, keepdim=True) - _prefix(values, start)
-
-
-class NdcgSurrogate(nn.Module):
-    """Estimate -NDCG, smoothed, and its gradient with respect to scores.
-
-    Args:
-        n_pairs: Rows of the table of surrogate ranks u_{q,i}.
-        gamma_0: Weight of a fresh surrogate rank in its average; 1 forgets the past.
-        margin: The hinge's c.
-        start: What the table holds before a pair's first visit, see `MovingAverage`.
-    """
-
-    def __init__(
-        self, n_pairs: int, *, gamma_0: float, margin: float = 1.0, start: float = math.nan
-    ) -> None:
-        super().__init__()
-        self.margin = margin
-        self.u_qi = MovingAverage(n_pairs, gamma=gamma_0, start=start)
-
-    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
-        """Take one step; `selection` says how much each slot counts."""
-        rows = batch.pair.shape[1]
-        relevance = batch.relevance[:, :rows]
-        relevant = (relevance > 0) & batch.mask[:, :rows]
-        # The sampled relevant items stand for all relevant items of the query.
-        found = relevant.sum(-1).clamp(min=1).to(scores.dtype)
-        scale = batch.n_relevant / found / len(scores)
-        gain = torch.where(relevant, (2**relevance - 1) / batch.ideal_dcg[:, None], 0)
-        gain, length = gain * scale[:, None], batch.n_items[:, None]
-
-        with torch.enable_grad():
-            leaf = scores.detach().requires_grad_()
-            mean_hinge = mean_squared_hinge(
-                leaf, batch.slot_weights, rows=rows, margin=self.margin
-            )
-        fresh = mean_hinge.detach()
-        # Eq. 17. Eq. 18 reads the old averages; we read the new, which exist from the first
-        # visit on.
-        u = self.u_qi.update(batch.pair, fresh, where=relevant & (batch.pair >= 0))
-        term, psi = ndcg_term(u, gain, length), selection.psi[:, :rows]
-        (grad,) = torch.autograd.grad(mean_hinge, leaf, psi * ndcg_slope(u, gain, length))
-        selection.add_through(term, grad)
-        return Estimate(value=(psi * term).sum(), grad=grad)

@@ -1,27 +1,75 @@
-"""A method's whole objective: ranking loss plus C times exposure penalty (Eq. 14).
+"""The objective of a method: ranking loss plus C times exposure penalty (Eqs. 8 and 14).
 
-Both parts are averaged over queries. One call is lines 4 to 10 of Algorithm 1: it updates every
-average and returns the objective's value and gradient with respect to scores.
+Both parts are averaged over queries. A call takes lines 4 to 10 of Algorithm 1: it updates
+every average and returns the objective's value and its gradient with respect to scores. Where
+the paper's equations are computed (files of this folder, unless a room comes first):
+
+| paper | code |
+| --- | --- |
+| Eqs. 1-2 NDCG, rank | `metrics.ndcg`, `lists.ranking.rank` |
+| Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
+| Eq. 4 ListNet | `listnet.listnet_loss` |
+| Eq. 5 exposure | `exposure.group_exposure` |
+| Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
+| Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
+| Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap` |
+| Eq. 10 lambda | `threshold.topk_threshold` |
+| Eq. 11 selector psi | `threshold.select` |
+| Eq. 13 smoothed problem G | `threshold.threshold_objective` |
+| its derivatives G', G'' | `threshold.threshold_slope`, `threshold.threshold_curvature` |
+| Eq. 16 f' | `ndcg.ndcg_slope` |
+| Eq. 17 u_qi; Eq. 18 G1 | `ndcg.NdcgSurrogate.forward` |
+| Eqs. 19-21 u_a, u_b, u_q; Eq. 22 G2 | `exposure.ExposureDisparity.forward` |
+| Eq. 22 through psi, lambda | `base.Selection.add_selector_gradient` |
+| Eq. 23 s, v, lambda | `threshold.TrackedThreshold.forward` |
+| moving averages of Eqs. 17, 21, 23 | `averages.MovingAverage.update` |
+| Algorithm 1, lines 1-12 | `training.loop.train_step` |
+| Algorithm 1, lines 2-3 | `training.samplers.ListSampler.draw` |
+| Algorithm 1, lines 4-10 | `objective.Objective.forward` |
+| Algorithm 1, lines 11-12 | `training.loop.algorithm_1_optimizer` |
 """
+
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives.base import Estimate, RegisteredRanking, Selection, select_all
+from fairtopk.objectives.base import (
+    Disparity,
+    Estimate,
+    RegisteredRanking,
+    Selection,
+    select_all,
+)
 from fairtopk.objectives.exposure import ExposureDisparity, RankExposureDisparity
 from fairtopk.objectives.listnet import ListNet
 from fairtopk.objectives.methods import Method, ObjectiveSettings
 from fairtopk.objectives.ndcg import NdcgSurrogate
 from fairtopk.objectives.threshold import (
-    Cut,
     ExactThreshold,
+    Threshold,
     TrackedThreshold,
     select,
     select_slope,
 )
 
 SMALLEST_SPREAD = 1e-6
+
+
+class Penalty(NamedTuple):
+    """The penalty term, and what it was computed from.
+
+    Attributes:
+        disparity: C times the penalty, its gradient and the gaps.
+        thresholds: The threshold of each K, on the lists that are compared.
+        spread: Standard deviation of the scores of each of those lists, ``[Q]``.
+    """
+
+    disparity: Disparity
+    thresholds: Sequence[Threshold]
+    spread: Tensor
 
 
 class Objective(nn.Module):
@@ -76,91 +124,99 @@ class Objective(nn.Module):
 
     def forward(self, scores: Tensor, batch: Batch) -> Estimate:
         """Return the objective on a batch; `scores` carry no graph, ``[Q, L]``."""
-        settings = self.settings
         padded = not float(batch.weight.min()) > 0
         if padded:
             scores = scores.masked_fill(~batch.valid, 0)
-        spread = list_spread(scores, batch)
-        cuts: list[Cut] = [threshold(scores, batch) for threshold in self.thresholds]
-        everything = select_all(scores)
-
-        alpha = torch.full_like(spread, settings.alpha)
-        selection = everything
-        if self.method.selects:
-            relevant = scores[:, : batch.pair.shape[1]]
-            selection = _select(relevant, cuts[-1], alpha, settings.gradient)
-        ranking = self.ranking(scores, batch, selection)
-
-        compared = batch
-        if self.fairness and settings.penalty_of == "unrated":
-            compared = batch.unrated
-            spread = list_spread(scores, compared)
-            cuts = [part(scores, compared) for part in self.unrated_thresholds] or cuts
-        beta = settings.beta / (
-            spread if settings.beta_of == "spread" else torch.ones_like(spread)
-        )
-        selections = [everything] * len(self.fairness)
-        if self.method.fairness == "top":
-            through = settings.penalty_gradient or settings.gradient
-            selections = [_select(scores, cut, beta, through) for cut in cuts]
-        cost = self._cost(compared) / max(len(self.fairness), 1)
-        value, grad = ranking
-        fair_value, fair_grad = torch.zeros_like(value), torch.zeros_like(grad)
-        gap = torch.full_like(spread, torch.nan)
-        defined = torch.zeros_like(spread, dtype=torch.bool)
-        for part, chosen in zip(self.fairness, selections, strict=True):
-            penalty = part(scores, compared, chosen, cost)
-            gap, defined = penalty.gap, penalty.defined
-            fair_value, fair_grad = fair_value + penalty.value, fair_grad + penalty.grad
-        if settings.anchor and cost.any():
-            anchor = anchor_spread(scores, compared, spread)
-            fair_value = fair_value + settings.anchor * anchor.value
-            fair_grad = fair_grad + settings.anchor * anchor.grad
-        self.last = {
-            "ranking": value,
-            "penalty": fair_value,
-            "ranking_norm": grad.norm(),
-            "penalty_norm": fair_grad.norm(),
-            "gap_signed": gap.nanmean(),
-            "without_gap": 1 - defined.float().mean(),
-            "spread": spread.mean(),
-        }
-        if cuts:
-            lam, exact = cuts[-1].lam, cuts[-1].exact
-            self.last["threshold"] = lam[lam.isfinite()].mean()
-            off = (lam - exact).abs() / spread
-            self.last["threshold_error"] = off[exact.isfinite()].mean()
-        grad = grad + fair_grad
-        if padded:
-            grad = grad.masked_fill(~batch.valid, 0)
-        return Estimate(value + fair_value, grad)
+        thresholds = [one(scores, batch) for one in self.thresholds]  # line 8: s, v, lambda
+        ranking = self._ranking_term(scores, batch, thresholds)  # lines 5 and 10: u_qi, G1
+        penalty = self._penalty_term(scores, batch, thresholds)  # lines 8 and 10: u_g, C G2
+        self._log(ranking, penalty)
+        value = ranking.value + penalty.disparity.value  # Eq. 14
+        grad = ranking.grad + penalty.disparity.grad  # line 11: G1 + C G2
+        return Estimate(value, grad.masked_fill(~batch.valid, 0) if padded else grad)
 
     def report(self) -> dict[str, float]:
         """Return the parts of the last call: ranking, penalty, their gradients' norms, ..."""
         return {name: float(part) for name, part in self.last.items()}
 
+    def _ranking_term(
+        self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
+    ) -> Estimate:
+        """Return the ranking loss; K-SONG's looks at the top of the largest K."""
+        selection = select_all(scores)
+        if self.method.selects:
+            relevant = scores[:, : batch.pair.shape[1]]
+            alpha = scores.new_full((len(scores),), self.settings.alpha)
+            selection = _select(relevant, thresholds[-1], alpha, self.settings.gradient)
+        estimate: Estimate = self.ranking(scores, batch, selection)
+        return estimate
+
+    def _penalty_term(
+        self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
+    ) -> Penalty:
+        """Return C times the exposure penalty, averaged over the Ks, and the anchor.
+
+        With ``penalty_of = "unrated"`` the lists lose the items that were rated in training,
+        and have thresholds of their own.
+        """
+        settings = self.settings
+        if self.fairness and settings.penalty_of == "unrated":
+            batch = batch.unrated
+            apart = [one(scores, batch) for one in self.unrated_thresholds]
+            thresholds = apart or thresholds
+        spread = list_spread(scores, batch)
+        selections = [select_all(scores)] * len(self.fairness)
+        if self.method.fairness == "top":
+            scale = spread if settings.beta_of == "spread" else torch.ones_like(spread)
+            beta, through = (
+                settings.beta / scale,
+                settings.penalty_gradient or settings.gradient,
+            )
+            selections = [_select(scores, one, beta, through) for one in thresholds]
+        cost = self._cost(batch) / max(len(self.fairness), 1)
+        value, grad = scores.new_zeros(()), torch.zeros_like(scores)
+        gap = torch.full_like(spread, torch.nan)
+        defined = torch.zeros_like(spread, dtype=torch.bool)
+        for part, selection in zip(self.fairness, selections, strict=True):
+            found = part(scores, batch, selection, cost)
+            value, grad = value + found.value, grad + found.grad
+            gap, defined = found.gap, found.defined
+        if settings.anchor and cost.any():
+            anchor = anchor_spread(scores, batch, spread)
+            value = value + settings.anchor * anchor.value
+            grad = grad + settings.anchor * anchor.grad
+        return Penalty(Disparity(value, grad, gap, defined), thresholds, spread)
+
     def _cost(self, batch: Batch) -> Tensor:
         """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2.
 
-        That scale is the square of the length that exposures are means over: that of the list,
-        or where slots are weighted that of the catalogue.
+        That scale is n^2 for softmax exposure, whose mean is 1 / n; by rank it hardly depends
+        on n, the number of items that a list represents.
         """
-        settings, length = self.settings, batch.n_represented
+        settings, n_items = self.settings, batch.n_represented
         if not self.fairness:
-            return torch.zeros_like(length)
-        # Mean exposure is 1 / n by softmax; by rank it hardly depends on n.
+            return torch.zeros_like(n_items)
         if settings.c_relative is not None and settings.exposure == "softmax":
-            return settings.c_relative * length**2
-        return torch.full_like(length, settings.c_relative or settings.c or 0.0)
+            return settings.c_relative * n_items**2
+        return torch.full_like(n_items, settings.c_relative or settings.c or 0.0)
 
-
-def _select(scores: Tensor, cut: Cut, sharpness: Tensor, gradient: str) -> Selection:
-    """Return what counts past a threshold; `gradient` says what its gradient goes through."""
-    psi = select(scores, cut.lam, sharpness)
-    if gradient == "frozen":
-        return Selection(psi)
-    lam_slope = cut.lam_slope if gradient == "full" else None
-    return Selection(psi, select_slope(psi, sharpness), lam_slope)
+    def _log(self, ranking: Estimate, penalty: Penalty) -> None:
+        """Keep the parts of this call for `report`."""
+        disparity, spread = penalty.disparity, penalty.spread
+        self.last = {
+            "ranking": ranking.value,
+            "penalty": disparity.value,
+            "ranking_norm": ranking.grad.norm(),
+            "penalty_norm": disparity.grad.norm(),
+            "gap_signed": disparity.gap.nanmean(),
+            "without_gap": 1 - disparity.defined.float().mean(),
+            "spread": spread.mean(),
+        }
+        if penalty.thresholds:
+            lam, _, exact = penalty.thresholds[-1]
+            self.last["threshold"] = lam[lam.isfinite()].mean()
+            error = (lam - exact).abs() / spread
+            self.last["threshold_error"] = error[exact.isfinite()].mean()
 
 
 def list_spread(scores: Tensor, batch: Batch) -> Tensor:
@@ -171,21 +227,33 @@ def list_spread(scores: Tensor, batch: Batch) -> Tensor:
 
 def anchor_spread(scores: Tensor, batch: Batch, spread: Tensor) -> Estimate:
     """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
-    pull = (spread - 1) / (batch.n_represented * spread)
+    slope = (spread - 1) / (batch.n_represented * spread)
     value = ((spread - 1) ** 2).mean() / 2
-    grad = pull[:, None] * (batch.slot_counts * _centred(scores, batch)) / len(scores)
+    grad = slope[:, None] * (batch.slot_counts * _centred(scores, batch)) / len(scores)
     return Estimate(value, grad)
 
 
 def _centred(scores: Tensor, batch: Batch) -> Tensor:
-    """Return scores less the mean of their list, 0 off the list, ``[Q, L]``."""
+    """Return scores minus the mean of their list, 0 off the list, ``[Q, L]``."""
     mean = (scores * batch.slot_counts).sum(-1) / batch.n_represented
     return (scores - mean[:, None]) * batch.mask
 
 
+def _select(
+    scores: Tensor, threshold: Threshold, sharpness: Tensor, gradient: str
+) -> Selection:
+    """Return the top as a selection with its gradient: "frozen", "psi" or "full"."""
+    psi = select(scores, threshold.lam, sharpness)
+    if gradient == "frozen":
+        return Selection(psi)
+    lam_slope = threshold.lam_slope if gradient == "full" else None
+    return Selection(psi, select_slope(psi, sharpness), lam_slope)
+
+
 def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:
-    through = "full" in (settings.gradient, settings.penalty_gradient)
-    exact = ExactThreshold(k, of_catalogue=settings.k_of == "catalogue", through=through)
+    with_slope = "full" in (settings.gradient, settings.penalty_gradient)
+    of_catalogue = settings.k_of == "catalogue"
+    exact = ExactThreshold(k, of_catalogue=of_catalogue, with_slope=with_slope)
     if settings.threshold == "exact":
         return exact
     return TrackedThreshold(

@@ -31,7 +31,7 @@ from fairtopk.lists.users import Lists, split, split_random
 from fairtopk.models.features import LAYERS, FeatureModel, OfTable, feature_scorer
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
-from fairtopk.models.optimizers import LazyAdam, LazyMomentum
+from fairtopk.models.optimizers import LazyAdam
 from fairtopk.models.registry import MODELS
 from fairtopk.models.scoring import score
 from fairtopk.objectives.dpr import Dpr, read_samples, read_whole, split_labels
@@ -40,7 +40,7 @@ from fairtopk.objectives.objective import Objective
 from fairtopk.paths import refuse_large
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.config import Config, DataConfig, MethodConfig, ModelConfig, TrainingConfig
-from fairtopk.training.loop import Phase, Prefers
+from fairtopk.training.loop import Phase, Prefers, algorithm_1_optimizer
 from fairtopk.training.samplers import FeatureSampler, ListSampler, ListSizes, Sampler
 
 # Streams of random numbers, keyed with the run's seed.
@@ -466,7 +466,6 @@ def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optim
         if lazy:
             return LazyAdam(parameters, weight_decay=decay)
         return torch.optim.Adam(parameters, weight_decay=decay, fused=True)
-    # Lines 11 and 12 of Algorithm 1: z <- (1 - gamma_5) z + gamma_5 G; w <- w - eta_1 z.
-    keep = 1 - training.gamma_5
-    momentum = LazyMomentum if lazy else torch.optim.SGD
-    return momentum(parameters, momentum=keep, dampening=keep, weight_decay=decay)
+    return algorithm_1_optimizer(
+        parameters, gamma_5=training.gamma_5, weight_decay=decay, lazy=lazy
+    )

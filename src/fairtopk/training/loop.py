@@ -1,13 +1,15 @@
-"""One step of training: scores, objective, gradients, weights.
+"""The training loop: phases of epochs, whose steps are those of Algorithm 1.
 
-The training loop: phases of epochs, each step one pass of Algorithm 1's loop.
+`Trainer._steps` draws a batch (lines 2 and 3), and `train_step` does the rest: the objective
+updates its averages and returns the gradient G1 + C G2 (lines 4 to 10), the optimizer updates z
+and w (lines 11 and 12).
 
-Everything random in a step is keyed by (seed, epoch, step), so that a run that goes on from any
-step ends with the same bits as one that was never stopped.
+Everything random in a step is keyed by (seed, epoch, step), so that a run resumed at any step
+ends with the same bits as one that was never stopped.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -19,12 +21,18 @@ from fairtopk.errors import InputError, TrainingError
 from fairtopk.kernels.random import key_of
 from fairtopk.kernels.threads import seeded, torch_on_one_thread
 from fairtopk.lists.batch import Batch
-from fairtopk.models.optimizers import LazyOptimizer, Reads, check_values, state_layout
+from fairtopk.models.optimizers import (
+    LazyMomentum,
+    LazyOptimizer,
+    Reads,
+    check_values,
+    state_layout,
+)
 from fairtopk.training.progress import Progress, Record, Stretch, check_progress
-from fairtopk.training.samplers import Refreshed, Sampler
+from fairtopk.training.samplers import ModelAwareSampler, Sampler
 
 
-class Minimised(Protocol):
+class ObjectiveLike(Protocol):
     """An objective: a module whose call is a step of its own, returning value and gradients."""
 
     def __call__(self, scores: Tensor, batch: Any, *moments: Tensor) -> tuple[Tensor, ...]:
@@ -61,41 +69,62 @@ class HasMoments(Protocol):
 
 def train_step(
     scorer: nn.Module,
-    objective: Minimised,
+    objective: ObjectiveLike,
     optimizer: torch.optim.Optimizer,
     batch: Batch,
 ) -> float:
-    """Take one pass of Algorithm 1's loop; return the objective on this batch.
+    """Take one step of Algorithm 1 on a batch of line 2; return the objective.
 
-    Where it or its gradient is not finite, the weights stay as they are and NaN is returned.
+    If the objective or its gradient is not finite, the weights stay unchanged and the result is
+    NaN.
     """
     if isinstance(optimizer, LazyOptimizer):
         if isinstance(scorer, ReadsRows):
             optimizer.catch_up(scorer.rows_read(batch))
         else:
             optimizer.settle()
-    read = what_is_read(scorer, objective, batch)
-    scores, *moments = (one.detach() for one in read)
+    inputs = objective_inputs(scorer, objective, batch)  # scores h_q(x_i; w), with a graph
+    scores, *moments = (one.detach() for one in inputs)
+    # Lines 4-6 (line 5: u_qi), lines 7-9 (line 8: u_a, u_b, u_q, s, v, lambda) and line 10:
+    # G1 + C G2 with respect to scores
     estimate, *grads = objective(scores, batch, *moments)
     value = float(estimate)
     if not math.isfinite(value) or not all(bool(grad.isfinite().all()) for grad in grads):
         return math.nan
     optimizer.zero_grad()
-    torch.autograd.backward(read, grads)
-    optimizer.step()
+    torch.autograd.backward(inputs, grads)  # line 10: G1 + C G2 in the weights w
+    optimizer.step()  # line 11: z; line 12: w
     return value
 
 
-def what_is_read(scorer: nn.Module, objective: Minimised, batch: Batch) -> list[Tensor]:
-    """Return what an objective is a function of, each with its graph.
+def algorithm_1_optimizer(
+    parameters: Iterable[nn.Parameter], *, gamma_5: float, weight_decay: float, lazy: bool
+) -> torch.optim.Optimizer:
+    """Return the optimizer of lines 11 and 12 of Algorithm 1; the loop sets eta_1.
 
-    That is scores, and moments where it has a use for them and the scorer knows them. Moments
-    read all items; as their gradient is that of all items too, none of them is ever behind.
+    Args:
+        parameters: The weights w.
+        gamma_5: Weight of a fresh gradient in the momentum z.
+        weight_decay: Factor of w that is added to the gradient.
+        lazy: Whether tables with sparse gradients catch up when they are read.
     """
-    read: list[Tensor] = [scorer(batch)]
+    momentum = LazyMomentum if lazy else torch.optim.SGD
+    keep = 1 - gamma_5
+    # line 11: z <- (1 - gamma_5) z + gamma_5 (G1 + C G2); line 12: w <- w - eta_1 z
+    return momentum(parameters, momentum=keep, dampening=keep, weight_decay=weight_decay)
+
+
+def objective_inputs(scorer: nn.Module, objective: ObjectiveLike, batch: Batch) -> list[Tensor]:
+    """Return the tensors that an objective is a function of, each with its graph.
+
+    These are the scores, and the moments of all scores if the objective uses them and the
+    scorer knows them. Moments read all items, and their gradient updates all of them, so that
+    no row of a lazy optimizer is ever behind.
+    """
+    inputs: list[Tensor] = [scorer(batch)]
     if getattr(objective, "reads_moments", False) and isinstance(scorer, HasMoments):
-        read += scorer.moments(batch.query)
-    return read
+        inputs += scorer.moments(batch.query)
+    return inputs
 
 
 def threads_of(scorer: nn.Module) -> AbstractContextManager[None]:
@@ -124,7 +153,7 @@ class Phase:
 
     name: str
     sampler: Sampler
-    objective: Minimised
+    objective: ObjectiveLike
     optimizer: torch.optim.Optimizer
     epochs: int
     rate: Callable[[int], float]
@@ -215,11 +244,13 @@ class Trainer:
             group["lr"] = phase.rate(progress.epoch)
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first = progress.step
-        if first == 0 and isinstance(phase.sampler, Refreshed):
+        if first == 0 and isinstance(phase.sampler, ModelAwareSampler):
             phase.sampler.refresh(self.scorer)
+        # Algorithm 1, line 1: for t = 0, ..., T - 1; lines 2-3: the batches B, B_q, B_a, B_b
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
             key = key_of(self.seed, epoch, progress.step)
             with seeded(key), threads_of(self.scorer):
+                # lines 4-12
                 value = train_step(self.scorer, phase.objective, phase.optimizer, batch)
             if math.isnan(value):
                 raise self._blow_up("the objective or its gradient")
@@ -290,7 +321,7 @@ class Trainer:
             for name, value in kept.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
         # Before an epoch a sampler looks at the model anew.
-        if self.progress.step and isinstance(phase.sampler, Refreshed):
+        if self.progress.step and isinstance(phase.sampler, ModelAwareSampler):
             for name, value in phase.sampler.state_dict().items():
                 tensors[f"sampler.{name}"] = value
         return tensors
@@ -306,7 +337,7 @@ class Trainer:
         check_progress(found, self.stretches())
         self.check_state(tensors, found, model)
         phase = self._phase(found)
-        if found.step and isinstance(phase.sampler, Refreshed):
+        if found.step and isinstance(phase.sampler, ModelAwareSampler):
             phase.sampler.load_state_dict(under("sampler", tensors))
         _load_or_leave(phase.objective, under("objective", tensors))
         self.scorer.load_state_dict(under("scorer", tensors))
@@ -335,7 +366,7 @@ class Trainer:
         wanted = {f"scorer.{name}": value for name, value in weights.items()}
         remembered = state_layout(phase.optimizer) if stepped else {}
         wanted |= {f"optimizer.{name}": value for name, value in remembered.items()}
-        seen = progress.step > 0 and isinstance(phase.sampler, Refreshed)
+        seen = progress.step > 0 and isinstance(phase.sampler, ModelAwareSampler)
         apart = ("objective.", "sampler.") if seen else ("objective.",)
         own = {name: value for name, value in tensors.items() if not name.startswith(apart)}
         check_layout(own, wanted)
@@ -393,7 +424,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             raise InputError(f"{name!r} has a value that is not finite")
 
 
-def _load_or_leave(objective: Minimised, state: dict[str, Tensor]) -> None:
+def _load_or_leave(objective: ObjectiveLike, state: dict[str, Tensor]) -> None:
     """Put back what an objective remembered; where that fails it is as before."""
     before = {name: value.clone() for name, value in objective.state_dict().items()}
     try:

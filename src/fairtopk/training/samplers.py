@@ -73,7 +73,7 @@ class Sampler(Protocol):
 
 
 @runtime_checkable
-class Refreshed(Protocol):
+class ModelAwareSampler(Protocol):
     """A sampler that looks at the model before each epoch, and remembers what it saw."""
 
     def refresh(self, scorer: nn.Module) -> None:
@@ -141,7 +141,7 @@ class ListSampler:
         return len(self.train.item)
 
     def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
-        """Return the lists that `users` have in `epoch`."""
+        """Return the lists that `users` have in `epoch`: lines 2 and 3 of Algorithm 1."""
         n_users = len(self.n_relevant)
         try:
             users = np.asarray(users)

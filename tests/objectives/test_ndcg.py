@@ -1,3 +1,5 @@
+"""The surrogate rank by three ways, and the term f of Eqs. 3 and 15 with its slope."""
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,7 +11,9 @@ from fairtopk.objectives.ndcg import (
     CompiledHinge,
     DenseHinge,
     SortedHinge,
-    mean_squared_hinge,
+    ndcg_slope,
+    ndcg_term,
+    surrogate_rank,
 )
 
 pytestmark = pytest.mark.kernel
@@ -67,9 +71,25 @@ def test_the_way_is_chosen_by_size() -> None:
     for length in (10, DENSE_LIMIT // 100):
         scores, weight = lists(1, 2, length)
         scores.requires_grad_()
-        name = type(mean_squared_hinge(scores, weight, rows=10, margin=1.0).grad_fn).__name__
+        name = type(surrogate_rank(scores, weight, rows=10, margin=1.0).grad_fn).__name__
         assert name == "CompiledHingeBackward"
-        name = type(
-            mean_squared_hinge(scores, weight, rows=length, margin=1.0).grad_fn
-        ).__name__
+        name = type(surrogate_rank(scores, weight, rows=length, margin=1.0).grad_fn).__name__
         assert name == ("CompiledHingeBackward" if length == 10 else "SortedHingeBackward")
+
+
+@given(mean=st.floats(1e-3, 50), gain=st.floats(0, 31), length=st.integers(1, 30_000))
+def test_the_ndcg_term_is_that_of_eq_3_and_its_slope_the_derivative(
+    mean: float, gain: float, length: int
+) -> None:
+    leaf = torch.tensor(mean, dtype=torch.float64, requires_grad=True)
+    plain = -gain / (1 + length * leaf).log2()
+    (grad,) = torch.autograd.grad(plain, leaf)
+    given = (leaf.detach(), torch.tensor(gain, dtype=torch.float64), torch.tensor(length))
+    assert ndcg_term(*given).item() == pytest.approx(plain.item(), rel=1e-10)
+    assert ndcg_slope(*given).item() == pytest.approx(grad.item(), rel=1e-8)
+
+
+def test_a_mean_of_zero_gives_a_finite_term_and_slope() -> None:
+    given = (torch.zeros(1), torch.ones(1), torch.full((1,), 300))
+    assert ndcg_term(*given).isfinite().all()
+    assert ndcg_slope(*given).isfinite().all()
