@@ -246,6 +246,11 @@ def reads_features_alone(config: Config) -> bool:
     return config.method.row.family == "game" and config.model.name == "linear"
 
 
+def shares_stages(config: Config) -> bool:
+    """Return whether runs may share a warm-up: not if nobody can tell whether code is alike."""
+    return not reads_features_alone(config) and MODELS[config.model.name].build is None
+
+
 def is_penalised(config: MethodConfig) -> bool:
     """Return whether a method penalises exposure with a weight above 0."""
     return config.row.fairness != "none" and bool(config.c or config.c_relative)

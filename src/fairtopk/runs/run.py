@@ -60,7 +60,7 @@ from fairtopk.runs.build import (
     is_penalised,
     keeps_last_epoch,
     latest,
-    reads_features_alone,
+    shares_stages,
     starts_from_baseline,
 )
 from fairtopk.runs.config import Config
@@ -191,7 +191,7 @@ class Stage(NamedTuple):
 
 def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Stage]:
     """Return the stages of a run that others may have reached before."""
-    if reads_features_alone(config):
+    if not shares_stages(config):
         return []
     keys = [warmup_key(config, lists)]
     if shares_teacher(config):

@@ -22,7 +22,7 @@ from fairtopk.checkpoints import BEFORE, MODEL, STATE
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists
 from fairtopk.reranking.request import Asked
-from fairtopk.runs.build import AnyLists, build_any_lists, build_model, reads_features_alone
+from fairtopk.runs.build import AnyLists, build_any_lists, build_model, shares_stages
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config, what_differs
 from fairtopk.runs.grid import Cell
@@ -252,7 +252,7 @@ def _next(waiting: list[Cell], running: Iterable[Cell], warm: set[str | None]) -
 def _warmup(cell: Cell) -> str | None:
     """Return what is alike for cells that share a warm-up; None for one that has none."""
     config = cell.config
-    if config.training.warmup_epochs == 0 or reads_features_alone(config):
+    if config.training.warmup_epochs == 0 or not shares_stages(config):
         return None
     data = config.data.model_dump(mode="json")
     if not config.data.of_documents:  # whose groups may be features too
