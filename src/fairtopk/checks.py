@@ -20,16 +20,16 @@ LARGEST_WHOLE = 2**63 - 1  # that int64 can hold
 LONGEST_NAME = 255  # bytes of a file's name, of common file systems
 
 
-def plain(value: Any) -> Any:
+def native(value: Any) -> Any:
     """Return a number of numpy or torch as Python's own, also in lists, others as they are.
 
     So that a schema may be strict about types: it takes neither text nor a truth value for a
     number.
     """
     if isinstance(value, list | tuple):
-        return tuple(plain(one) for one in value)
+        return tuple(native(one) for one in value)
     if isinstance(value, Mapping):
-        return {plain(name): plain(one) for name, one in value.items()}
+        return {native(name): native(one) for name, one in value.items()}
     try:
         return value.item() if getattr(value, "ndim", None) == 0 else value
     except (TypeError, ValueError, RuntimeError):  # such as of a tensor without values

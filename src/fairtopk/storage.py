@@ -5,15 +5,17 @@ Files that a command is going to write: refused before there is something to wri
 One process at a time in the folder of a run or a sweep.
 """
 
+import math
 import os
 import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from filelock import FileLock, Timeout
@@ -119,6 +121,15 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value that JSON can hold: NaN and infinity become null, also in lists."""
+    if isinstance(value, Mapping):
+        return {name: jsonable(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def check_target(

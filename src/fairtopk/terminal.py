@@ -1,20 +1,26 @@
-"""Text from outside, made harmless for the place where it is shown."""
+"""Text for terminals and messages: control characters, numbers, cells and tables."""
 
 import html
+import io
 import re
 import reprlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+import rich.console
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    pass
 
 # What steers a terminal, breaks a line, or turns the direction of the text around it.
 STEERING = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
 )
+LONGEST_SHOWN = 80  # characters of a value in a message
+UNDEFINED, DASH = "undefined", "\u2013"
+
+Progress = Callable[[str, int, int], None]  # what is being done, how much of it, of how much
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = LONGEST_SHOWN
 
 
 def printable(text: str) -> str:
@@ -24,11 +30,16 @@ def printable(text: str) -> str:
         >>> printable("a\x1b[31m\nb")
         'a\\x1b[31m\\x0ab'
     """
-    return STEERING.sub(lambda found: _written_out(ord(found[0])), text)
+
+    def written_out(found: re.Match[str]) -> str:
+        code = ord(found[0])
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return STEERING.sub(written_out, text)
 
 
-def plain(text: str, *, style: str = "") -> Text:
-    """Return the same for a table of rich, which takes nothing of it for markup."""
+def literal(text: str, *, style: str = "") -> Text:
+    """Return printable text in which rich finds no markup."""
     return Text(printable(text), style=style)
 
 
@@ -43,21 +54,10 @@ def markdown(text: object) -> str:
     return html.escape(marked, quote=False)
 
 
-def _written_out(code: int) -> str:
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-
-LONGEST_SHOWN = 80  # characters of a value in a message
-
-
-_SHORT = reprlib.Repr()
-
-
 def shown(value: object) -> str:
     """Return a value for a message: on one line and short, whatever it is."""
     if isinstance(value, int) and value.bit_length() > 256:
         return f"a number of {value.bit_length():,} bits"
-    _SHORT.maxstring = _SHORT.maxother = LONGEST_SHOWN
     try:
         text = _SHORT.repr(value)
     except Exception:  # a foreign class may raise anything here
@@ -65,14 +65,59 @@ def shown(value: object) -> str:
     return " ".join(text.split())[: 2 * LONGEST_SHOWN]
 
 
+def number(value: float | None, *, digits: int = 4, undefined: str = DASH) -> str:
+    """Return a number in a few significant digits; None and NaN are `undefined`.
+
+    Example:
+        >>> number(0.123456), number(float("nan"))
+        ('0.1235', '–')
+    """
+    return undefined if value is None or value != value else f"{value:.{digits}g}"
+
+
+def mean_cell(
+    mean: float | None,
+    interval: Sequence[float | None],
+    *,
+    digits: int = 3,
+    undefined: str = UNDEFINED,
+) -> str:
+    """Return a mean with half of its interval, and alone where there is no interval.
+
+    Example:
+        >>> mean_cell(0.1234, (0.1, 0.14))
+        '0.123 ±0.02'
+    """
+    low, high = interval
+    text = number(mean, digits=digits, undefined=undefined)
+    if text == undefined or low is None or high is None or low != low:
+        return text
+    return f"{text} ±{(high - low) / 2:.1g}"
+
+
+def count(n: int, noun: str) -> str:
+    """Return a number of things, such as ``1 run`` or ``1,200 runs``."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def table(title: str, *columns: str) -> Table:
-    """Return an empty table for the terminal; all columns but the first align to the right."""
-    made = Table(title=plain(title, style="bold"), title_justify="left", header_style="bold")
+    """Return an empty table; cells that are too wide are folded, never cut."""
+    made = Table(title=literal(title, style="bold"), header_style="bold")
+    made.title_justify = made.caption_justify = "left"
     for place, column in enumerate(columns):
-        made.add_column(plain(column), justify="left" if place == 0 else "right")
+        justify = "left" if place == 0 else "right"
+        made.add_column(literal(column), justify=justify, overflow="fold")  # type: ignore[arg-type]
     return made
 
 
 def add_row(shown: Table, *cells: str) -> None:
-    """Add cells to a table as they are, with control characters written out."""
-    shown.add_row(*map(plain, cells))
+    """Add cells of literal text to a table."""
+    shown.add_row(*map(literal, cells))
+
+
+def as_text(rendered: object) -> str:
+    """Return what rich shows of an object, as plain text of up to 200 columns."""
+    console = rich.console.Console(file=io.StringIO(), width=200, force_terminal=False)
+    with console.capture() as captured:
+        console.print(rendered)
+    return captured.get().rstrip("\n")

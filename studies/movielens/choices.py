@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
+from fairtopk.cli.sweep import SweepProgress, say_failures, say_room
 from fairtopk.reproduce.views import change_of
 from fairtopk.runs.grid import Afterwards, Cell, cells_of
 from fairtopk.runs.result import METRICS, Owner, read_result
@@ -78,7 +78,7 @@ def main() -> None:
             outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
     finally:  # of what is done when it is stopped
         keep(every, asked.out, records)
-    tell_failures(outcome)
+    say_failures(outcome)
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
     asked.page.write_text(fill_marks(asked.page.read_text(), {"choices": shown(rows)}))
@@ -116,7 +116,7 @@ def read_rows(cells: dict[str, list[Cell]], out: Path) -> Iterable[dict[str, Any
                 row |= {metric: sum(of_seeds.values()) / len(of_seeds)}
                 row |= {
                     f"{metric}_change": change.mean,
-                    f"{metric}_reach": change.reach,
+                    f"{metric}_reach": change.half,
                 }
             signed_of = [metrics[f"{SIGNED}@{k}"]["mean"] for metrics in seeds.values()]
             yield row | {SIGNED: sum(signed_of) / len(signed_of)}

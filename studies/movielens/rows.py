@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from fairtopk.metrics.names import number
+from fairtopk.reporting.curves import Cell as SeedMean
+from fairtopk.reporting.curves import seed_mean
 from fairtopk.reproduce.views import (
     ALGORITHM_1,
     BASE,
     NAMES,
     PLUS,
     BySeed,
-    SeedMean,
     change_of,
-    seed_mean,
 )
+from fairtopk.terminal import number
 from studies.page import table
 
 CHANGED = ("ndcg", "exposure_gap", "exposure_gap_released", "rank_exposure_gap")
@@ -85,7 +85,7 @@ def _row(
         if metric in CHANGED:
             change = change_of(of_seeds, blind.get(metric, {}))
             found[f"{metric}_change"] = _short(change.mean)
-            found[f"{metric}_reach"] = _short(change.reach)
+            found[f"{metric}_reach"] = _short(change.half)
     return row | found
 
 

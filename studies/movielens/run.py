@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
-from fairtopk.cli.sweep import SweepProgress, say_room, tell_failures
+from fairtopk.cli.sweep import SweepProgress, say_failures, say_room
 from fairtopk.reporting.figures import slug
 from fairtopk.reproduce.output import RUNS, Plan, reproduce, write_paper
 from fairtopk.reproduce.plan import FULL, KS, TRAINED_K, find_data, paper_cells
@@ -61,7 +61,7 @@ def main() -> None:
             say_room(planned.cells, runs, None)
             with SweepProgress(planned.cells) as progress:
                 outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
-            tell_failures(outcome)
+            say_failures(outcome)
     finally:  # of what is done when it is stopped
         keep(planned.cells, runs, asked.pages / RECORDS)
     titles = [found.title for found in planned.found]

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from fairtopk.objectives.methods import METHODS
+from fairtopk.reporting.curves import Cell as SeedMean
 from fairtopk.reporting.figures import slug
 from fairtopk.reproduce.tradeoffs import CHANCE, GAPS, OURS, PROTOCOLS
-from fairtopk.reproduce.views import ALGORITHM_1, BASE, LOSS, NAMES, PLUS, SeedMean
+from fairtopk.reproduce.views import ALGORITHM_1, BASE, LOSS, NAMES, PLUS
 from studies.movielens.rows import (
     NONE,
     NOTHING,

@@ -145,7 +145,7 @@ def test_ranks_give_what_scores_do_but_no_softmax() -> None:
     by_rank = ft.audit(frame, **{**COLUMNS, "score": None}, rank="r").to_dict()
     metrics = by_rank["columns"][0]["metrics"]
     assert not [name for name in metrics if name.startswith("exposure_gap")]
-    assert "only ranks" in by_rank["notes"][0]
+    assert "ranks only" in by_rank["notes"][0]
     assert "exposure_gap" not in by_rank["definitions"]
     for name in ("rank_exposure_gap@3", "representation_gap_signed@6", "impact_ratio@3"):
         assert metrics[name] == by_score["columns"][0]["metrics"][name]
@@ -248,7 +248,10 @@ def test_a_list_without_two_groups_is_counted_as_undefined() -> None:
     column = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]
     gap = column["metrics"]["rank_exposure_gap@3"]
     assert (gap["n"], gap["undefined"]) == (Q - 5, 5)
-    assert "lists without items of two sex, left out of its gaps: 5" in column["notes"]
+    assert (
+        "5 lists contain only one group of 'sex' and are not counted in its gaps"
+        in column["notes"]
+    )
 
 
 def test_lists_that_lack_the_first_group_are_told_to_be_left_out_of_signed_gaps() -> None:
@@ -257,7 +260,8 @@ def test_lists_that_lack_the_first_group_are_told_to_be_left_out_of_signed_gaps(
     column = ft.audit(frame, **COLUMNS).to_dict()["columns"][0]
     first = column["groups"][0]["name"]
     lacking = 3 - frame.filter(sex=first)["q"].n_unique()
-    sentence = f"lists that lack {first} or all others, left out of signed gaps: {lacking}"
+    lists = f"{lacking} lists lack {first!r} or all other groups"
+    sentence = f"{lists} and are not counted in signed gaps"
     assert lacking > 0
     assert sentence in column["notes"]
 

@@ -36,7 +36,7 @@ def test_lists_with_other_candidates_are_counted(before: str) -> None:
     assert found["other_candidates"] == 1
     assert found["notes"] == [
         "OTHER CANDIDATES: 1 of 2 lists rank other items in the table than in the baseline, so "
-        "that differences are not of the order alone"
+        "differences are not due to the order alone"
     ]
 
 

@@ -60,7 +60,7 @@ def test_each_group_is_compared_with_the_one_that_gets_most() -> None:
     assert by_name[ratio["least"]]["value"] == pytest.approx(ratio["value"])
     assert {one["most"] for one in by_name.values()} == {ratio["most"]}
     shown = by_name[ratio["least"]]["ci95"]
-    assert f"{ratio['value']:.3f}, {shown[0]:.3g} to {shown[1]:.3g}" in printed(audit, 150)
+    assert f"{ratio['value']:.3f} ({shown[0]:.3g}-{shown[1]:.3g})" in printed(audit, 150)
 
 
 def test_a_name_cannot_steer_the_terminal() -> None:

@@ -1,4 +1,4 @@
-"""Equal scores: where the order of rows decides, an audit says so."""
+"""Equal scores: where row order decides, an audit says so."""
 
 from typing import Any
 
@@ -86,16 +86,16 @@ def test_ties_are_told_beside_tables_and_verdicts_in_every_output(
     found = ft.audit(frame, **{**COLUMNS, **options})
     record = found.to_dict()
     who, first = record["columns"][0]["notes"]
-    assert who.startswith(f"EQUAL {words}: the order of rows decides who is in the top")
+    assert who.startswith(f"EQUAL {words}: row order decides who is in the top")
     assert "at K = 1 in 2 of 4 lists (50 %), at K = 2 in 1 of 4 lists (25 %)" in who
     assert "representation_gap" in who
     assert "at K = 2 in 3 of 4 lists (75 %)" in first
-    assert first.endswith("this touches impact_ratio, rank_exposure_gap")
+    assert first.endswith("this affects impact_ratio, rank_exposure_gap")
     notes = [check["note"] for check in record["checks"]]
     assert notes == [
-        f"EQUAL {words}: the order of rows decides impact_ratio@1 in 2 of 4 lists (50 %), "
+        f"EQUAL {words}: row order decides impact_ratio@1 in 2 of 4 lists (50 %), "
         "and in 2 of them who is in the top",
-        f"EQUAL {words}: the order of rows decides impact_ratio@2 in 3 of 4 lists (75 %), "
+        f"EQUAL {words}: row order decides impact_ratio@2 in 3 of 4 lists (75 %), "
         "and in 1 of them who is in the top",
     ]
     page = audit_page(record)
@@ -108,7 +108,7 @@ def test_equal_scores_of_a_baseline_are_told_as_well() -> None:
     record = audited(lists([APART, APART]), baseline=lists([APART, ACROSS_2]))
     assert record["baseline"]["ties"]["2"]["across"] == 1
     assert record["baseline"]["notes"] == [
-        "EQUAL SCORES: the baseline has them too, in the first 2 places of 1 of 2 lists"
+        "EQUAL SCORES: the baseline has ties too, in the first 2 positions of 1 of 2 lists"
     ]
 
 

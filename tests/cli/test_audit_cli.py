@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from commands import Ended, Run
 from rich.console import Console
 
 from fairtopk.cli import audit as audit_commands
+from fairtopk.cli import console
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def test_names_in_a_table_and_a_path_are_no_markup(run: Run, tmp_path: Path) -> 
 def test_it_prints_tables_and_writes_json(run: Run, tmp_path: Path) -> None:
     ended = run("--score", "score", "--relevance", "hired", "--out", tmp_path / "out")
     assert ended.code == 0, ended.stderr
-    for words in ("30 lists", "ndcg@3", "impact ratio", "f less m", "largest gaps"):
+    for words in ("30 lists", "ndcg@3", "exposure ratio", "f minus m", "largest exposure gap"):
         assert words in ended.stdout
     record = json.loads((tmp_path / "out" / "audit.json").read_text())
     assert record["data"]["name"] == "ranked.csv"
@@ -88,12 +90,20 @@ def test_several_rules_are_checked(run: Run) -> None:
         (("--score", "points"), "has no column 'points'"),
         ((), "scores or a column of ranks, got neither"),
         (("--score", "score", "--k", "ten"), "--k takes whole numbers"),
+        (("--score", "score", "--k", "0"), "--k must be at least 1, got '0'"),
+        (("--score", "score", "--item", "job"), "query and item both name the column 'job'"),
+        (("ranked.csv", "--score", "score"), "ranked.csv is given twice; give each file once"),
         (("--score", "sex"), "sex must be a number"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_exit_code_2(
-    run: Run, words: tuple[str, ...], sentence: str
+    run: Run,
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     ended = run(*words)
     assert ended.code == 2
     assert sentence in ended.stderr
@@ -120,7 +130,7 @@ def test_a_baseline_adds_a_table_of_changes(run: Run, ranked: Path, tmp_path: Pa
     other.write_text(ranked.read_text())
     ended = run("--score", "score", "--baseline", other)
     assert ended.code == 0
-    assert "what changes from before.csv, over the 30 queries of both" in ended.stdout
+    assert "change from before.csv on the 30 queries of both" in ended.stdout
 
 
 def test_a_rule_on_what_is_undefined_ends_with_2(run: Run, tmp_path: Path) -> None:
@@ -147,8 +157,8 @@ def test_columns_may_be_spaced_and_scores_are_no_ranks(run: Run) -> None:
     [
         ("ranked.csv", "is a file; give a folder"),
         ("ranked.csv/deep/out", "ranked.csv is a file"),
-        ("/proc/no/folder", "cannot be written to: /proc: "),
-        ("taken", "has a folder called audit.html; give another folder"),
+        ("/proc/no/folder", "cannot be written: /proc: "),
+        ("taken", "audit.html is a folder; name a file"),
     ],
 )
 def test_a_place_that_cannot_be_written_to_is_told_before_a_file_is_read(
@@ -196,7 +206,7 @@ def test_a_terminal_shows_a_bar_for_each_part_of_the_work(
 ) -> None:
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=200)
-    monkeypatch.setattr(audit_commands, "console", terminal)
+    monkeypatch.setattr(console, "console", terminal)
     assert run("--score", "score").code == 0
     # A bar is drawn some times a second, and surely when the work ends.
     assert "resampling lists" in shown.getvalue()
@@ -210,3 +220,21 @@ def test_elsewhere_long_work_shows_a_line_at_times(
     printed = run("--score", "score").stdout
     assert printed.startswith("reading ranked.csv\nmeasuring ranked.csv: ")
     assert "measuring ranked.csv: 100 %\n" in printed
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_labels_of_items_that_contradict_the_ranked_table_are_refused(
+    run: Run, ranked: Path, tmp_path: Path, kind: str
+) -> None:
+    file = ranked
+    if kind == "parquet":
+        file = tmp_path / "ranked.parquet"
+        pl.read_csv(ranked).write_parquet(file)
+    items = tmp_path / "people.csv"
+    labels = [f"{person},{'fm'[person % 2]}" for person in range(10)]
+    items.write_text("\n".join(["person,sex", *labels]) + "\n")
+    assert run("--score", "score", "--items", items, file=file).code == 0
+    items.write_text("\n".join(["person,sex", *labels[:7], "7,f", *labels[8:]]) + "\n")
+    ended = run("--score", "score", "--items", items, file=file)
+    assert ended.code == 2
+    assert "item 7 has sex 'm', but 'f' in people.csv; correct one of them" in ended.stderr

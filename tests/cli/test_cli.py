@@ -266,7 +266,7 @@ def test_train_and_evaluate_show_who_is_favoured_and_keep_every_result(
         "metrics-sampled-test-k2.json",
         "metrics-full-test-k2-3.json",
     }
-    assert "full lists, K = 5: NDCG" in ended.stdout
+    assert "full catalogue, K = 5: NDCG" in ended.stdout
     beside = {path.name for path in out.glob("per_query*")}
     assert beside == {
         "per_query.safetensors",

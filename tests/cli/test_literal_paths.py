@@ -103,8 +103,8 @@ def test_a_pattern_of_files_is_one_table(run: Run, tmp_path: Path) -> None:
     ("words", "sentence"),
     [
         (["--glob", "{tmp}/*.pq"], "no file matches the pattern '{tmp}/*.pq'"),
-        (["--glob", "{tmp}/*.csv", "{tmp}/a.csv"], "with --glob; not both"),
-        ([], "give the files to audit, or a pattern"),
+        (["--glob", "{tmp}/*.csv", "{tmp}/a.csv"], "or a pattern with --glob"),
+        ([], "give either the files to audit or a pattern"),
         (["{tmp}/empty"], "empty is a folder without Parquet files; give the files in it"),
         (["{tmp}/*.csv"], "*.csv does not exist; check the path"),
         (["{tmp}/a.csv", "{tmp}/b.csv"], "b.csv, line 2: query 0 ranks item 0 again (first in"),

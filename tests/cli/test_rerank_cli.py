@@ -150,11 +150,11 @@ def test_a_user_is_told_which_groups_are_meant_and_what_is_in_none(
     labelled.write_csv(tmp_path / "labelled.csv")
     words = ("--score", "score", "--method")
     ended = run(*words, "fa-ir", file=tmp_path / "labelled.csv")
-    assert "fa-ir is for 'm' against all others" in ended.stdout
+    assert "fa-ir protects 'm' against all others" in ended.stdout
     assert "signed gap = 'm' minus the rest; negative: it is under-exposed" in ended.stdout
-    assert f"{JOBS} rows have no label: they stay, and nothing is asked" in ended.stdout
+    assert f"{JOBS} rows have no label: they stay in the lists" in ended.stdout
     ended = run(*words, "group-bonus", "--bonus", "1", "--group", "f")
-    assert "group-bonus is for 'f' against all others" in ended.stdout
+    assert "group-bonus protects 'f' against all others" in ended.stdout
     assert "have no label" not in ended.stdout
     assert "against all others" not in run(*words, "det-cons").stdout
 
@@ -239,7 +239,7 @@ def test_a_merit_is_what_random_rankings_are_fair_to(run: Run, tmp_path: Path) -
     assert "but treatment divides by relevance; name a column of relevance" in refused.stderr
     ended = run(*words, "--merit", "merit", "--out", tmp_path / "fair.csv")
     assert ended.code == 0, ended.stderr
-    assert "one draw of a random ranking" in ended.stdout
+    assert "one draw from a random ranking" in ended.stdout
     assert "det-cons takes no merit" in run(
         "--score", "score", "--method", "det-cons", "--merit", "merit"
     ).stderr  # fmt: skip
@@ -293,7 +293,7 @@ def test_what_lists_cannot_have_is_refused_or_marked(
         (["--method", "det-cons", "--target", "f=1.1"], "targets.0 should be less than or"),
         (["--method", "det-cons", "--target", "f=0", "--target", "f=1"], "names 'f' twice"),
         (["--method", "det-cons", "--k", "0"], "k must be at least 1, got 0"),
-        (["--method", "det-cons", "--part", "test"], "--part is for a run; leave it out of a"),
+        (["--method", "det-cons", "--part", "test"], "--part is for a run; leave it out for a"),
         (["--method", "det-cons", "--relevance", "score"], "'score' orders the lists and is"),
         (["--method", "det-cons", "--relevance", "met"], "has a column 'met' of its own"),
         (["--method", "det-cons", "--relevance", "none"], "ranked.csv has no column 'none'"),
@@ -327,7 +327,7 @@ def test_a_file_is_written_where_it_is_new_and_of_a_known_kind(
     assert "exists; choose a new file" in run(*words, ranked).stderr
     assert ranked.read_text() == kept
     assert "must end in .csv or .parquet or .pq" in run(*words, tmp_path / "fair.txt").stderr
-    assert "cannot be written to" in run(*words, ranked / "fair.csv").stderr
+    assert "cannot be written" in run(*words, ranked / "fair.csv").stderr
     assert run(*words, tmp_path / "new" / "fair.PQ").code == 0
     assert len(pl.read_parquet(tmp_path / "new" / "fair.PQ")) == JOBS * PEOPLE
 

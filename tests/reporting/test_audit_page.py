@@ -28,8 +28,8 @@ def record() -> dict[str, Any]:
 
 def test_every_part_of_an_audit_is_on_its_page(record: dict[str, Any]) -> None:
     page = audit_page(record)
-    for said in ("Against the baseline", "Lists with the largest gaps, top 2", "(small)",
-                 "impact_ratio@2 &lt; 0.8", "it does not", "Unknown labels: 1 items in 6 rows",
+    for said in ("Change from the baseline", "Lists with the largest gaps, top 2", "(small)",
+                 "impact_ratio@2 &lt; 0.8", "✓ passed", "Unknown labels: 1 items in 6 rows",
                  record["data"]["sha256"]):  # fmt: skip
         assert said in page, said
 
@@ -46,5 +46,5 @@ def test_ranks_alone_without_rules_or_baseline_have_a_page() -> None:
     found = ft.audit(rows, query="q", item="i", rank="r", groups="g", k=2)
     page = audit_page(found.to_dict())
     assert "Exposure (Eq. 9)" not in page
-    assert "Against the baseline" not in page
-    assert "there are only ranks" in page
+    assert "Change from the baseline" not in page
+    assert "the data has ranks only" in page

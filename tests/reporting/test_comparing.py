@@ -141,7 +141,7 @@ def test_results_of_other_users_or_without_a_metric_in_common_are_refused(
 ) -> None:
     a = result(tmp_path / "a", values())
     fewer = result(tmp_path / "b", {"ndcg@5": torch.rand(39)})
-    with pytest.raises(ft.InputError, match="cannot be compared: they are of other users"):
+    with pytest.raises(ft.InputError, match="cannot be compared: they rank different users"):
         ft.compare(a, fewer)
     others = result(tmp_path / "c", {"ndcg@9": torch.rand(40)})
     with pytest.raises(ft.InputError, match="have no metric in common; measure both at one K"):
@@ -158,7 +158,7 @@ def test_what_is_no_result_is_refused_in_one_sentence(tmp_path: Path) -> None:
         ft.compare(str(tmp_path / "none.json"), a)
     (a / "per_query.safetensors").unlink()
     with pytest.raises(
-        ft.InputError, match=r"has no per_query\.safetensors beside it, with the"
+        ft.InputError, match=r"has no per_query\.safetensors next to it with the"
     ):
         ft.compare(a, a)
     (a / "per_query.safetensors").write_bytes(b"half of it")

@@ -39,11 +39,11 @@ def said(sampled: Gaps, full: Gaps) -> list[str]:
 
 def test_fairer_on_sampled_lists_and_less_fair_on_the_catalogue_is_told_once() -> None:
     (words,) = said(gaps(0.1, 0.1), gaps(0.1, 0.3))
-    assert words.startswith("kso-red, C = 1, films, test, full catalogue: at K = 10 sampled")
-    assert "fairer than k-song (Exposure (Eq. 9))" in words
-    assert "on the catalogue it is less fair (Exposure by rank)" in words
+    assert words.startswith("kso-red, C = 1, films, test, full catalogue: at K = 10 it is")
+    assert "fairer than k-song on sampled lists (exposure gap (Eq. 9))" in words
+    assert "less fair on the full catalogue (exposure gap by rank)" in words
     (by_rank,) = said(gaps(0.2, 0.1), gaps(0.2, 0.3))
-    assert "fairer than k-song (Exposure by rank)" in by_rank
+    assert "fairer than k-song on sampled lists (exposure gap by rank)" in by_rank
 
 
 def test_nothing_is_told_where_both_agree_or_intervals_overlap() -> None:

@@ -186,7 +186,7 @@ def test_a_lone_fair_run_has_a_page(tmp_path: Path, write_run: WriteRun) -> None
     write_run(tmp_path / "a", c=1.0)
     text = Tags(page_of(tmp_path)).text
     assert "1 run of 1 method (kso-red), 1 seed" in text
-    assert "No marks: no colour-blind run is here to compare with" in text
+    assert "No marks: there is no colour-blind run to compare with" in text
 
 
 def test_where_the_data_is_stays_unsaid(sweep: Path, write_run: WriteRun) -> None:

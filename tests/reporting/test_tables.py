@@ -39,7 +39,7 @@ def test_it_is_told_how_well_groups_can_be_told_from_scores_before_and_after() -
     page = sweep_page(Sweep("films", results, []), views_of(results), {})
     assert page.count('<th rowspan="2" scope="col">Group AUC</th>') == 1
     assert "<td>0.42 ±0.01</td>" in page
-    assert "can still give them away" in page
+    assert "can still reveal them" in page
 
 
 def test_without_a_fair_model_nothing_is_told_of_after() -> None:

@@ -87,6 +87,6 @@ def test_a_folder_of_something_else_and_one_without_the_papers_data_are_refused(
     with pytest.raises(InputError, match="exists and is not empty"):
         command(used, quick=True)
     assert (used / "index.html").read_text() == "mine"
-    with pytest.raises(InputError, match="leave --data out for the embedded data alone"):
+    with pytest.raises(InputError, match="leave --data out to use the embedded data alone"):
         command(tmp_path / "out", empty, quick=True)
     assert not (tmp_path / "out").exists()

@@ -383,16 +383,18 @@ def told_of(*tries: tuple[float, float, float], chosen: float, **more: Any) -> d
 def test_the_verdict_says_how_far_and_why() -> None:
     told = told_of((1.0, 0.8, 1.0), (10.0, 0.48, 0.992), chosen=10.0, reached=True)
     assert verdict(told) == (
-        "reached at c = 10: reo@50 is 0.48 of the colour-blind model's on validation lists (at "
-        "most 0.5 asked for), ndcg@50 0.992 (at least 0.99 asked for)"
+        "reached at c = 10: on validation lists reo@50 is 0.48 times that of the colour-blind "
+        "model (goal: at most 0.5), ndcg@50 0.992 times (goal: at least 0.99)"
     )
     told = told_of((1.0, 0.8, 1.0), (10.0, 0.7, 0.9), chosen=1.0)
-    assert verdict(told).startswith("not reached: at c = 1, the best found, reo@50 is 0.8 of")
-    assert verdict(told).endswith("; a larger c loses too much ndcg@50")
+    assert verdict(told).startswith(
+        "not reached: at c = 1, the best found, on validation lists reo@50 is 0.8 times"
+    )
+    assert verdict(told).endswith("; a larger c costs too much ndcg@50")
     flat = told_of((1.0, 0.8, 1.0), (10.0, 0.8, 1.0), chosen=1.0, ended="flat")
-    assert verdict(flat).endswith("; the gap no longer falls although c rises")
+    assert verdict(flat).endswith("; the gap no longer falls as c rises")
     flat["colour_blind"]["by_chance"] = 0.7
-    assert verdict(flat).endswith(", and chance alone would leave 0.7 of the gap")
+    assert verdict(flat).endswith(", and the chance level is 0.7 times the gap")
     assert "; falling back to the colour-blind model" in verdict(
         told_of((1.0, 1.2, 1.0), chosen=0.0)
     )
@@ -410,7 +412,7 @@ def test_the_command_shows_what_was_tried_and_how_it_ended(
     said = capsys.readouterr().out
     assert ended.value.code == (Exit.DONE if searched.told["reached"] else Exit.MISSED)
     assert verdict(searched.told) in said
-    assert "on test lists, which the search has not looked at, these are " in said
+    assert "on test lists, which the search did not use: " in said
     rows = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
     assert rows[:3] == ["0", *(f"{one['weight']:g}" for one in searched.told["tries"])]
 
@@ -444,7 +446,7 @@ def test_ctrl_c_says_how_to_go_on(
         main()
     assert ended.value.code == 130
     said = capsys.readouterr().out
-    assert f"go on with: fairtopk train {out}/goal.toml --out {out} --resume" in said
+    assert f"continue with: fairtopk train {out}/goal.toml --out {out} --resume" in said
 
 
 def test_the_pages_have_every_key_of_a_goal() -> None:

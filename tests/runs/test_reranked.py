@@ -17,7 +17,7 @@ from fairtopk.errors import InputError
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.page import sweep_page
 from fairtopk.reporting.results import collect, with_reranked
-from fairtopk.reranking.request import Asked
+from fairtopk.reranking.request import RerankRequest
 from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.rerank import OpenRun, open_run, rerank_run, result_name
@@ -65,7 +65,7 @@ def run(run: Run) -> Run:
 @pytest.mark.parametrize("method", RERANKERS)
 def test_every_method_reduces_the_gap_of_the_same_lists(method: str, blind: OpenRun) -> None:
     options = {"group-bonus": {"bonus": 0.04}, "fa-ir": {"alpha": 0.5}}.get(method, {})
-    found = rerank_run(blind, Asked(method, None, options))
+    found = rerank_run(blind, RerankRequest(method, None, options))
     before, after = blind.own.values, found.found.values
     assert before.keys() == after.keys()
     gap = f"rank_exposure_gap_signed@{K}"
@@ -87,7 +87,7 @@ def test_a_re_ranker_that_changes_nothing_has_the_numbers_of_the_run(
     protocol: str, part: str, runs: Path
 ) -> None:
     opened = open_run(runs / "blind", {"protocol": protocol}, part=part)
-    found = rerank_run(opened, Asked("group-bonus", None, {"bonus": 0.0}))
+    found = rerank_run(opened, RerankRequest("group-bonus", None, {"bonus": 0.0}))
     for name, values in opened.own.values.items():
         if name == "group_auc":  # of equal scores it counts half, and none are equal any more
             continue
@@ -108,7 +108,7 @@ def test_a_re_ranker_that_changes_nothing_has_the_numbers_of_the_run(
 
 @pytest.mark.slow
 def test_blocks_of_users_change_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked("exposure-lp", 3, {})
+    asked = RerankRequest("exposure-lp", 3, {})
     opened = open_run(runs / "blind", {"protocol": "full"})
     expected = rerank_run(opened, asked).found.values
     monkeypatch.setattr("fairtopk.runs.rerank.BLOCK_CELLS", 300 * 800)
@@ -118,17 +118,17 @@ def test_blocks_of_users_change_nothing(runs: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_groups_are_named_as_in_the_data(blind: OpenRun) -> None:
-    named = rerank_run(blind, Asked("det-greedy", K, {"targets": {"a": 0.3}}, "mark"))
+    named = rerank_run(blind, RerankRequest("det-greedy", K, {"targets": {"a": 0.3}}, "mark"))
     assert named.measured.result["reranked"]["settings"] == {"targets": {"0": 0.3}}
     shares = named.found.values[f"representation_gap_signed@{K}"]
     assert float(shares.nanmean()) > 0
     with pytest.raises(InputError, match="no group is called 'c': the groups are a, b"):
-        rerank_run(blind, Asked("fa-ir", K, {"group": "c"}))
+        rerank_run(blind, RerankRequest("fa-ir", K, {"group": "c"}))
 
 
 def test_lists_that_cannot_have_it_are_refused_or_marked(blind: OpenRun) -> None:
     sentence = r"^det-cons: user \S+ has \d+ items of 'a' where its top 50 needs 45; lower its "
-    asked = Asked("det-cons", 50, {"targets": {"a": 0.9}})
+    asked = RerankRequest("det-cons", 50, {"targets": {"a": 0.9}})
     with pytest.raises(InputError, match=sentence):
         rerank_run(blind, asked)
     marked = rerank_run(blind, asked._replace(infeasible="mark"))
@@ -137,19 +137,19 @@ def test_lists_that_cannot_have_it_are_refused_or_marked(blind: OpenRun) -> None
 
 def test_merit_of_a_model_that_scores_below_0_is_refused(blind: OpenRun) -> None:
     with pytest.raises(InputError, match="scores of the model are below 0; use --notion"):
-        rerank_run(blind, Asked("exposure-lp", K, {"notion": "impact"}))
+        rerank_run(blind, RerankRequest("exposure-lp", K, {"notion": "impact"}))
 
 
 @pytest.mark.slow
 def test_no_two_requests_have_one_file(blind: OpenRun) -> None:
     requests = [
-        Asked("group-bonus", K, {"bonus": 0.5}),
-        Asked("group-bonus", K, {"bonus": -0.5}),
-        Asked("group-bonus", K, {"bonus": 0.5, "group": "b"}),
-        Asked("group-bonus", 20, {"bonus": 0.5}),
-        Asked("det-cons", K, {"targets": {"a": 0.2}}),
-        Asked("det-cons", K, {"targets": {"b": 0.2}}),
-        Asked("det-cons", K, {}),
+        RerankRequest("group-bonus", K, {"bonus": 0.5}),
+        RerankRequest("group-bonus", K, {"bonus": -0.5}),
+        RerankRequest("group-bonus", K, {"bonus": 0.5, "group": "b"}),
+        RerankRequest("group-bonus", 20, {"bonus": 0.5}),
+        RerankRequest("det-cons", K, {"targets": {"a": 0.2}}),
+        RerankRequest("det-cons", K, {"targets": {"b": 0.2}}),
+        RerankRequest("det-cons", K, {}),
     ]
     names = {result_name(rerank_run(blind, one).measured.result) for one in requests}
     assert len(names) == len(requests)
@@ -167,7 +167,7 @@ def test_files_of_many_shares_have_names_that_can_be_written() -> None:
 
 def test_shares_without_names_of_groups_are_refused() -> None:
     with pytest.raises(InputError, match=r"^det-cons: targets must be shares by name of a gr"):
-        Asked("det-cons", K, {"targets": [0.3, 0.7]}).checked()
+        RerankRequest("det-cons", K, {"targets": [0.3, 0.7]}).checked()
 
 
 def test_the_command_writes_results_that_a_report_shows_beside_the_runs(
@@ -215,7 +215,7 @@ def test_the_page_tells_how_many_lists_have_not_what_was_asked_for(
 ) -> None:
     runs = tmp_path / "runs"
     shutil.copytree(blind.out, runs / "blind", ignore=shutil.ignore_patterns("*rerank-*"))
-    asked = Asked("det-cons", 50, {"targets": {"a": 0.9}}, "mark")
+    asked = RerankRequest("det-cons", 50, {"targets": {"a": 0.9}}, "mark")
     result, *kept = rerank_run(blind, asked).measured
     write_result(runs / "blind" / result_name(result), result, *kept)
     sweep = with_reranked(runs, collect(runs))
@@ -236,12 +236,12 @@ def test_a_damaged_result_is_told_and_left_out(runs: Path, content: str) -> None
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--query", "x"], "--query is for a table; leave it out of a run"),
-        (["--local-items"], "--local-items is for a table; leave it out of a run"),
+        (["--query", "x"], "--query is for a table; leave it out for a run"),
+        (["--local-items"], "--local-items is for a table; leave it out for a run"),
         (["--part", "train"], "part must be test or validation, got 'train'"),
         (["--protocol", "half"], "evaluation.protocol"),
         (["--data", "x.csv"], "is not from a file; leave out its new place"),
-        (["--out", "x.csv"], "--out x.csv must end in .json"),
+        (["--out", "x.csv"], "x.csv must end in .json"),
     ],
 )
 def test_a_wrong_word_gets_one_sentence(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from fairtopk.cli.console import whole_numbers
+from fairtopk.cli.console import lengths
 from fairtopk.runs import workers as module
 from fairtopk.runs.workers import DIED, SPAWN, Finished, Workers
 from fairtopk.signals import stop
@@ -25,7 +25,7 @@ def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
     found: dict[str, Finished] = {}
     pieces = {
         "dies": (os._exit, 9),
-        "refuses": (whole_numbers, "x"),
+        "refuses": (lengths, "x"),
         "stumbles": (math.sqrt, -1.0),
         "works": (math.sqrt, 4.0),
         "threads": (torch.get_num_threads,),
@@ -47,7 +47,7 @@ def test_one_that_dies_or_fails_does_not_stop_the_others() -> None:
     assert found["refuses"].failure == "--k takes whole numbers such as 10,50, got 'x'"
     assert found["stumbles"].failure == "internal error (ValueError: math domain error)"
     assert found["is asked to end"].failure == (
-        "stopped by SIGTERM; what is done is saved; go on with --resume"
+        "stopped by SIGTERM; the work so far is saved; go on with --resume"
     )
     assert found["works"] == Finished("works", 2.0)
     assert found["threads"].value == 1

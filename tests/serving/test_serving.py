@@ -118,7 +118,7 @@ def test_more_items_than_there_are_is_told(run: Run, trained: Path, tmp_path: Pa
     for k, told in ((n_items, False), (n_items + 1, True)):
         ended = run("recommend", trained, "--k", str(k), "--include-rated", "--out", out)
         assert ended.code == 0, ended.stderr
-        assert (f"--k is {k}, and there are {n_items} items" in ended.stdout) == told
+        assert (f"--k is {k}, but there are only {n_items} items" in ended.stdout) == told
         assert len(pl.read_parquet(out)) == 30 * n_items
 
 
@@ -142,7 +142,9 @@ def test_users_are_named_in_a_file_of_any_kind_and_unknown_ones_are_marked(
     words = ["--users", users, "--column", "who", "--k", "2", "--out", out]
     ended = run("recommend", trained, *words)
     assert ended.code == 0, ended.stderr
-    assert "6 items for 3 users, 1 of them unknown: most rated items" in ended.stdout
+    assert (
+        "6 items for 3 users, 1 of them unknown (they get the most rated items)" in ended.stdout
+    )
     found = pl.read_parquet(out)
     assert found["user"].to_list() == ["u7", "u7", "née", "née", "u2", "u2"]
     assert found.filter("fallback")["user"].to_list() == ["née", "née"]
@@ -343,7 +345,10 @@ def test_a_run_that_was_stopped_has_a_card_without_figures(
     (copy / "metrics.json").unlink()
     ended = run("export", copy, tmp_path / "m.onnx")
     assert ended.code == 0, ended.stderr
-    assert "takes user and item, no groups; scores are off by at most 2e-07" in ended.stdout
+    assert (
+        "inputs: user and item, no groups; scores differ from the original by at most 2e-07"
+        in ended.stdout
+    )
     assert f"{tmp_path / 'm.md'}, {tmp_path / 'm.onnx'}" in ended.stdout
     assert "stopped before its model was measured" in (tmp_path / "m.md").read_text()
 

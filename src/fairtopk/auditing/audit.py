@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from narwhals.typing import IntoDataFrame
 from rich.console import Group
 
 from fairtopk.auditing.baseline import change_record, paired
-from fairtopk.auditing.measures import Findings, Progress, gaps_of, measure
+from fairtopk.auditing.measures import Findings, gaps_of, measure
 from fairtopk.auditing.rankings import (
     PRODUCT,
     Attribute,
@@ -33,6 +33,7 @@ from fairtopk.auditing.rankings import (
     rankings_of,
     read_items,
     read_source,
+    refuse_other_labels,
 )
 from fairtopk.auditing.records import (
     baseline_notes,
@@ -41,7 +42,6 @@ from fairtopk.auditing.records import (
     column_record,
     data_record,
     general_notes,
-    jsonable,
     lists_record,
     resampled_findings,
     ties_record,
@@ -60,10 +60,10 @@ from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
 from fairtopk.metrics.gaps import NOTIONS
-from fairtopk.metrics.names import DEFINITIONS, SOFTMAX
+from fairtopk.metrics.names import SOFTMAX_GAPS, audit_definitions
 from fairtopk.paths import sha256_of
-from fairtopk.storage import write_text
-from fairtopk.terminal import shown
+from fairtopk.storage import jsonable, write_text
+from fairtopk.terminal import Progress, shown
 
 SHUFFLED_ROWS = 10**9  # of all shuffles of a column; these take some five seconds
 ROWS_OF_A_LIST = 10  # that cost as much as a list by itself
@@ -72,7 +72,7 @@ MOST_K = 100_000  # every place up to the largest K is counted
 MOST_KS = 100
 
 
-class Request(NamedTuple):
+class AuditRequest(NamedTuple):
     """What is asked of a table; see `audit`."""
 
     columns: Columns
@@ -103,10 +103,14 @@ class Request(NamedTuple):
                 f"k must be up to {MOST_KS} lengths of the top of up to {MOST_K:,} each, got "
                 f"{len(self.ks):,} up to {shown(self.ks[-1])}"
             )
-        if self.columns.query in given:
+        if columns.query == columns.item:
             raise InputError(
-                f"groups names {self.columns.query!r}, the column of queries: each list would "
-                f"be of one group, and there would be nothing to compare"
+                f"query and item both name the column {columns.query!r}; give two columns"
+            )
+        if columns.query in given:
+            raise InputError(
+                f"groups names {columns.query!r}, the column of queries: each list would have "
+                f"one group, and there would be nothing to compare"
             )
         if self.intersections and len(given) < 2:
             raise InputError("intersections need two columns of groups or more, got one")
@@ -134,7 +138,7 @@ class Request(NamedTuple):
         )
 
 
-def labelled(source: Source, request: Request, like: Labelled | None = None) -> Labelled:
+def labelled(source: Source, request: AuditRequest, like: Labelled | None = None) -> Labelled:
     """Return the lists of a table and their groups; with `like`, numbered as there."""
     of_items, origin = None, Origin()
     if request.items is not None:
@@ -145,14 +149,22 @@ def labelled(source: Source, request: Request, like: Labelled | None = None) -> 
     own = [name for name in request.groups if name not in there]
     if of_items is not None and len(own) == len(request.groups):
         require_column(own[0], there, origin)
-    table = read_source(source, request.columns, own, separator=request.separator)
-    rankings = rankings_of(table, request.columns, local=request.local_items)
+    columns = request.columns
+    twice = [name for name in request.groups if name not in (*own, *columns.names())]
+    table = read_source(source, columns, own, separator=request.separator, optional=twice)
+    rankings = rankings_of(table, columns, local=request.local_items)
     attributes = [
         attribute_of_rows(rankings, name)
         if of_items is None or name in own
         else attribute_of_items(rankings, name, of_items, request.items_item, origin)
         for name in request.groups
     ]
+    for attribute in attributes:
+        if attribute.name in twice and attribute.name in table.frame.columns:
+            refuse_other_labels(rankings, attribute, origin)
+    rankings = replace(
+        rankings, table=table._replace(frame=table.frame.drop(twice, strict=False))
+    )
     if request.intersections:
         attributes.append(intersection(attributes))
     if like is not None:
@@ -294,7 +306,7 @@ def audit(
         >>> round(found.to_dict()["columns"][0]["metrics"]["impact_ratio@2"]["value"], 4)
         0.2398
     """
-    request = Request(
+    request = AuditRequest(
         columns=Columns(query, item, score, rank, relevance),
         groups=_several("groups", groups),
         items=items,
@@ -325,7 +337,7 @@ def audit(
 def _record(
     rankings: Source,
     baseline: Source | None,
-    request: Request,
+    request: AuditRequest,
     min_group: int,
     progress: Progress,
 ) -> dict[str, Any]:
@@ -349,11 +361,11 @@ def _record(
     return record
 
 
-def _audited(found: Findings, request: Request, min_group: int) -> dict[str, Any]:
+def _audited(found: Findings, request: AuditRequest, min_group: int) -> dict[str, Any]:
     ks, means = request.ks, resampled_findings(found, seed=request.seed)
-    left_out = () if found.rankings.scored else SOFTMAX
+    left_out = [] if found.rankings.scored else [*SOFTMAX_GAPS, "score_spread"]
     if found.rankings.relevance is None:
-        left_out = (*left_out, "ndcg")
+        left_out.append("ndcg")
     record: dict[str, Any] = {
         "fairtopk": version("fairtopk"),
         "data": data_record(found),
@@ -368,9 +380,7 @@ def _audited(found: Findings, request: Request, min_group: int) -> dict[str, Any
             for one in found.by_attribute
         ],
         "baseline": None,
-        "definitions": {
-            name: words for name, words in DEFINITIONS.items() if name not in left_out
-        },
+        "definitions": audit_definitions(left_out),
     }
     for column in record["columns"]:
         column["notes"] = column_notes(column, record)

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairtopk.auditing.measures import Compact, Findings, Measured
+from fairtopk.auditing.measures import AttributeMeasures, Compact, Findings
 from fairtopk.auditing.rankings import (
     Attribute,
     Labelled,
@@ -190,7 +190,10 @@ def _differences(
 
 
 def _ratio_changes(
-    pairs: Sequence[tuple[Measured, Measured]], rows: Both, ks: Sequence[int], seed: int
+    pairs: Sequence[tuple[AttributeMeasures, AttributeMeasures]],
+    rows: Both,
+    ks: Sequence[int],
+    seed: int,
 ) -> list[dict[str, Any]]:
     """Return the changes of impact ratios; intervals resample the queries of both at once."""
     columns: dict[Key, Compact] = {}

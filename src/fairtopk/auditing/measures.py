@@ -7,7 +7,7 @@ Where equal scores leave a value to the order of rows.
 What is measured of each list, and what each place of all lists holds.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,6 +27,7 @@ from fairtopk.metrics.scale import score_spread
 from fairtopk.metrics.summary import summarise_tops
 from fairtopk.metrics.tops import Tops, measured_lists
 from fairtopk.tensors import Labels
+from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 LOWEST = -1e18  # its exponential is 0, and float32 holds its square
@@ -188,7 +189,6 @@ SHARES = {"rank_exposure": rank_exposure, "representation": representation}
 
 Doubles = NDArray[np.float64]
 Compact = NDArray[np.float32]  # what compact scores give
-Progress = Callable[[str, int, int], None]  # what is done, how much of it, of how much
 
 
 def gaps_of(scored: bool) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def gaps_of(scored: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class AttributeMeasures:
     """What is known of rankings by one attribute.
 
     Attributes:
@@ -240,7 +240,7 @@ class Findings:
 
     rankings: Rankings
     lists: dict[str, Compact]
-    by_attribute: tuple[Measured, ...]
+    by_attribute: tuple[AttributeMeasures, ...]
     ties: Ties
     relevance_ties: Ties | None
 
@@ -288,7 +288,9 @@ def measure(
     return Findings(rankings, lists, by_attribute, every, relevance_ties)
 
 
-def _unmeasured(rankings: Rankings, attribute: Attribute, ks: Sequence[int]) -> Measured:
+def _unmeasured(
+    rankings: Rankings, attribute: Attribute, ks: Sequence[int]
+) -> AttributeMeasures:
     """Return room for what will be measured by an attribute."""
     n_queries, n_groups = len(rankings.query_ids), len(attribute.names)
     n_places = min(ks[-1], int(rankings.length.max()))
@@ -299,7 +301,7 @@ def _unmeasured(rankings: Rankings, attribute: Attribute, ks: Sequence[int]) -> 
         for k in ks
     ]
     shares = [f"{name}@{k}" for name in SHARES for k in ks]
-    return Measured(
+    return AttributeMeasures(
         attribute=attribute,
         gaps={name: np.empty(n_queries, np.float32) for name in gaps},
         shares={name: np.empty((n_queries, n_groups), np.float32) for name in shares},
@@ -316,7 +318,11 @@ def _list_names(rankings: Rankings, ks: Sequence[int]) -> list[str]:
 
 
 def _add_values(
-    block: Block, number: int, found: Measured, lists: dict[str, Compact], ks: Sequence[int]
+    block: Block,
+    number: int,
+    found: AttributeMeasures,
+    lists: dict[str, Compact],
+    ks: Sequence[int],
 ) -> None:
     n_groups = len(found.attribute.names)
     wanted = [name for name in lists if name.startswith("ndcg@")] + list(found.gaps)
@@ -337,7 +343,7 @@ def _add_values(
         found.shares[name][block.query] = values[:, first : first + n_groups]
 
 
-def _add_places(block: Block, number: int, found: Measured) -> None:
+def _add_places(block: Block, number: int, found: AttributeMeasures) -> None:
     n_groups, n_places = found.at_rank.shape
     group = block.groups[number][:, :n_places].numpy().astype(np.int64)
     cell = (group + 1) * n_places + np.arange(group.shape[1])

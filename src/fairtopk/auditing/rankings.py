@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 from narwhals.typing import IntoDataFrame
@@ -103,23 +104,32 @@ class Table(NamedTuple):
 
 
 def read_source(
-    source: Source, columns: Columns, groups: Sequence[str], *, separator: str
+    source: Source,
+    columns: Columns,
+    groups: Sequence[str],
+    *,
+    separator: str,
+    optional: Sequence[str] = (),
 ) -> Table:
     """Return the columns that an audit needs of files or a frame.
 
     Args:
         source: CSV or Parquet files, a folder of Parquet files, or a polars, pandas or Arrow
             frame.
-        columns: What is to be read.
+        columns: The columns of queries, items, scores or ranks, and relevance.
         groups: Columns of labels.
         separator: What separates the fields of a CSV.
+        optional: Columns that are read if all tables have them.
     """
     names = [*columns.names(), *groups]
     if not isinstance(source, str | Path | Sequence):
         origin = Origin()
-        return Table(as_polars(source, names, origin), origin)
+        as_polars(source, names, origin)
+        there = nw.from_native(source, eager_only=True).columns
+        wanted = [*names, *(name for name in optional if name in there)]
+        return Table(as_polars(source, wanted, origin), origin)
     paths = _files_of(source)
-    tables = [_read_one(path, columns, names, separator) for path in paths]
+    tables = [_read_one(path, columns, names, separator, optional) for path in paths]
     return tables[0] if len(tables) == 1 else _joined(tables)
 
 
@@ -168,6 +178,7 @@ def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return the files behind one or more paths; a folder stands for its Parquet files."""
     given = [source] if isinstance(source, str | Path) else source
     files: list[Path] = []
+    seen: set[Path] = set()
     for path in map(Path, given):
         check_input(path)
         if not path.is_dir():
@@ -181,18 +192,30 @@ def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
         if not parts:
             raise InputError(f"{path} is a folder without Parquet files; give the files in it")
         files += parts
+    for file in files:
+        if (real := file.resolve()) in seen:
+            raise InputError(f"{file} is given twice; give each file once")
+        seen.add(real)
     if len(files) > MOST_FILES:
         raise InputError(f"{len(files):,} files are given; at most {MOST_FILES:,} are read")
     return files
 
 
-def _read_one(path: Path, columns: Columns, names: list[str], separator: str) -> Table:
+def _read_one(
+    path: Path, columns: Columns, names: list[str], separator: str, optional: Sequence[str]
+) -> Table:
     if path.suffix.lower() in PARQUET:
         origin = Origin(path.name)
         frame = read_parquet(path, names, whole=False, origin=origin)
+        if optional:
+            with open_file(path) as file:
+                there = pl.read_parquet_schema(file)
+            names = [*names, *(name for name in optional if name in there)]
+            frame = read_parquet(path, names, whole=False, origin=origin)
     else:
         ids, numbers = [columns.query, columns.item], columns.names()[2:]
         frame, origin = _read_file(path, ids, numbers, separator)
+        names = [*names, *(name for name in optional if name in frame.columns)]
     return Table(as_polars(frame, names, origin), origin, (path,))
 
 
@@ -201,15 +224,23 @@ def _joined(tables: Sequence[Table]) -> Table:
     paths = tuple(path for table in tables for path in table.paths)
     starts = np.cumsum([0, *(len(table.frame) for table in tables)]).tolist()
     parts = tuple((start, table.origin) for start, table in zip(starts, tables, strict=False))
-    as_text = [
+    common = [
         name
         for name in tables[0].frame.columns
+        if all(name in table.frame.columns for table in tables)
+    ]
+    as_text = [
+        name
+        for name in common
         if len({table.frame[name].dtype for table in tables}) > 1
         and not all(table.frame[name].dtype.is_numeric() for table in tables)
     ]
     try:
         frame = pl.concat(
-            (table.frame.with_columns(pl.col(as_text).cast(pl.String)) for table in tables),
+            (
+                table.frame.select(common).with_columns(pl.col(as_text).cast(pl.String))
+                for table in tables
+            ),
             how="vertical_relaxed",
         )
     except pl.exceptions.PolarsError as error:
@@ -496,6 +527,29 @@ def attribute_of_items(
     codes, names = label_items(groups, rankings.item_ids)
     _refuse_many(column, len(names))
     return _by_size(column, names, codes.astype(np.int16)[rankings.item])
+
+
+def refuse_other_labels(rankings: Rankings, attribute: Attribute, origin: Origin) -> None:
+    """Refuse labels of a table of items that contradict those in the rankings' own table."""
+    column = rankings.table.frame[attribute.name]
+    if column.dtype.is_nested() or column.dtype in OPAQUE:
+        return
+    row = slice(None) if rankings.row is None else rankings.row
+    own = _texts(column)[row]
+    names, group = attribute.names, attribute.group
+    labels = pl.Series([*names, None], dtype=pl.String).gather(
+        np.where(group < 0, len(names), group)
+    )
+    numbers, others = (texts.cast(pl.Float64, strict=False) for texts in (own, labels))
+    differ = (own != labels) & ~(numbers == others).fill_null(False)
+    slots = differ.fill_null(False).arg_true()
+    if len(slots):
+        slot = int(slots[0])
+        raise InputError(
+            f"{rankings.place(slot)}: item {rankings.item_ids[int(rankings.item[slot])]!r} has "
+            f"{attribute.name} {own[slot]!r}, but {labels[slot]!r} in {origin.name}; correct "
+            f"one of them"
+        )
 
 
 def intersection(attributes: Sequence[Attribute]) -> Attribute:

@@ -1,6 +1,6 @@
-"""What an audit says of rankings, as records that JSON can hold.
+"""The record of an audit, as ``audit.json`` holds it, and the notes that readers must know.
 
-What a reader of an audit must know before believing it, as sentences.
+A note that starts in capitals is a warning.
 """
 
 import math
@@ -10,24 +10,28 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fairtopk.auditing.measures import BY_PLACE, Compact, Findings, Measured, Ties
+from fairtopk.auditing.measures import BY_PLACE, AttributeMeasures, Compact, Findings, Ties
 from fairtopk.auditing.rankings import UNKNOWN, Attribute, Rankings
 from fairtopk.metrics.gaps import NOTIONS
 from fairtopk.metrics.intervals import Key, Mean, Ratio, Resampled
+from fairtopk.terminal import count
 
 FLAGGED = 10  # lists with the largest gaps that are named
 BASIS = "rank_exposure_gap"
+JSON_TYPES = str | int | float | bool
+
+Record = Mapping[str, Any]
 
 
 def resampled_findings(found: Findings, *, seed: int) -> Resampled:
-    """Return all that is averaged over lists; a metric of lists has the key (name,)."""
+    """Return all values that are averaged over lists; a metric of lists has the key (name,)."""
     columns: dict[Key, Compact] = {(name,): values for name, values in found.lists.items()}
     for one in found.by_attribute:
         columns |= columns_of(one)
     return Resampled(columns, seed=seed)
 
 
-def columns_of(one: Measured) -> dict[Key, Compact]:
+def columns_of(one: AttributeMeasures) -> dict[Key, Compact]:
     """Return the values of an attribute, by (column, metric) and (column, metric, group)."""
     name = one.attribute.name
     columns: dict[Key, Compact] = {(name, gap): gaps for gap, gaps in one.gaps.items()}
@@ -38,15 +42,15 @@ def columns_of(one: Measured) -> dict[Key, Compact]:
 
 
 def lists_record(found: Findings, means: Resampled, ks: Sequence[int]) -> dict[str, Any]:
-    """Return what is said of lists whatever their groups."""
+    """Return the metrics of lists that do not depend on groups."""
     metrics = {name: cell(means.mean((name,))) for name in found.lists}
     if found.relevance_ties is not None:
-        _tell_ties(metrics, found.relevance_ties, ks)
+        _add_ties(metrics, found.relevance_ties, ks)
     return metrics
 
 
 def ties_record(ties: Ties, ks: Sequence[int], lists: int) -> dict[str, Any]:
-    """Return in how many lists the order of rows decides, by K."""
+    """Return in how many lists row order decides, by K."""
     counts = zip(ks, ties.across, ties.within, strict=True)
     return {
         str(k): {
@@ -60,7 +64,7 @@ def ties_record(ties: Ties, ks: Sequence[int], lists: int) -> dict[str, Any]:
 
 
 def data_record(found: Findings) -> dict[str, Any]:
-    """Return what was audited; data is named by name and checksum, never by path."""
+    """Return what was audited, by name and checksum, never by path."""
     rankings = found.rankings
     length = rankings.length
     return {
@@ -79,9 +83,14 @@ def data_record(found: Findings) -> dict[str, Any]:
 
 
 def column_record(
-    found: Findings, one: Measured, means: Resampled, *, ks: Sequence[int], min_group: int
+    found: Findings,
+    one: AttributeMeasures,
+    means: Resampled,
+    *,
+    ks: Sequence[int],
+    min_group: int,
 ) -> dict[str, Any]:
-    """Return what is said of one attribute."""
+    """Return the record of one attribute."""
     rankings, attribute = found.rankings, one.attribute
     counts = _counts(rankings, attribute)
     ratios = {k: means.ratio(_keys(one, k)) for k in ks}
@@ -119,31 +128,20 @@ def column_record(
 
 
 def cell(found: Mean) -> dict[str, Any]:
-    """Return a mean as a file holds it."""
+    """Return a mean for a JSON file."""
     return {**found._asdict(), "ci95": list(found.ci95)}
 
 
-def jsonable(value: Any) -> Any:
-    """Return a value that JSON can hold: NaN and infinity become null."""
-    if isinstance(value, Mapping):
-        return {key: jsonable(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [jsonable(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _keys(one: Measured, k: int) -> list[Key]:
-    """Return the keys of what groups get, by number."""
+def _keys(one: AttributeMeasures, k: int) -> list[Key]:
+    """Return the keys of the groups' exposures, by number."""
     name = one.attribute.name
     return [(name, f"rank_exposure@{k}", group) for group in one.attribute.names]
 
 
 def _ratio_to_most(
-    one: Measured, number: int, k: int, most: int | None, means: Resampled
+    one: AttributeMeasures, number: int, k: int, most: int | None, means: Resampled
 ) -> dict[str, Any]:
-    """Return what a group gets over what the one that gets most gets, the same in resamples."""
+    """Return a group's exposure relative to the highest, whose group is fixed in resamples."""
     keys = _keys(one, k)
     if most is None or not means.has(keys[number]):
         return {"value": math.nan, "ci95": [math.nan, math.nan], "most": None}
@@ -152,10 +150,10 @@ def _ratio_to_most(
 
 
 def _impact_ratio(ratio: Ratio, groups: Sequence[Mapping[str, Any]], k: int) -> dict[str, Any]:
-    """Return the impact ratio, and who gets least and most.
+    """Return the impact ratio, and the groups with the lowest and the highest exposure.
 
-    The interval is that of these two groups. Were least and most found anew in each resample,
-    it would lie below the ratio where groups are close.
+    The interval belongs to these two groups. If they were chosen anew in each resample it would
+    lie below the ratio where groups are close.
     """
     ends = [groups[end] for end in (ratio.least, ratio.most) if end is not None]
     names = [end["name"] for end in ends] or [None, None]
@@ -170,7 +168,7 @@ def _impact_ratio(ratio: Ratio, groups: Sequence[Mapping[str, Any]], k: int) -> 
 
 
 def _metrics(
-    one: Measured,
+    one: AttributeMeasures,
     means: Resampled,
     groups: Sequence[Mapping[str, Any]],
     ratios: Mapping[int, Ratio],
@@ -185,12 +183,12 @@ def _metrics(
         found[metric] = {"value": value.p} | {
             key: part for key, part in value._asdict().items() if key != "p"
         }
-    _tell_ties(found, one.ties, list(ratios))
+    _add_ties(found, one.ties, list(ratios))
     return found
 
 
-def _tell_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
-    """Add to each metric in how many lists the order of rows decides it."""
+def _add_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
+    """Add to each metric in how many lists row order decides it."""
     for place, k in enumerate(ks):
         for name, found in metrics.items():
             if name.endswith(f"@{k}"):
@@ -198,16 +196,17 @@ def _tell_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
                 found["tied_at_cut"] = ties.across[place]
 
 
-def _flagged(found: Findings, one: Measured, k: int) -> list[dict[str, Any]]:
+def _flagged(found: Findings, one: AttributeMeasures, k: int) -> list[dict[str, Any]]:
     """Return the lists with the largest gaps by rank, the largest first."""
     gaps = one.gaps[f"{BASIS}@{k}"]
     order = np.argsort(-gaps, kind="stable")[:FLAGGED]  # NaN comes last
     records = []
     for query in order[~np.isnan(gaps[order])].tolist():
         shares = one.shares[f"rank_exposure@{k}"][query]
+        identifier = found.rankings.query_ids[query]
         records.append(
             {
-                "query": _plain(found.rankings.query_ids[query]),
+                "query": identifier if isinstance(identifier, JSON_TYPES) else str(identifier),
                 "gap": float(gaps[query]),
                 "most": one.attribute.names[int(np.nanargmax(shares))],
                 "least": one.attribute.names[int(np.nanargmin(shares))],
@@ -226,88 +225,82 @@ def _counts(rankings: Rankings, attribute: Attribute) -> list[tuple[int, int]]:
     return [found.get(number, (0, 0)) for number in (*range(len(attribute.names)), UNKNOWN)]
 
 
-def _plain(value: Any) -> Any:
-    """Return an id as JSON can hold it."""
-    return value if isinstance(value, str | int | float | bool) else str(value)
-
-
-Record = Mapping[str, Any]
-
-
 def general_notes(record: Record, *, short: int) -> list[str]:
-    """Return what is to be said of all lists, `short` of which are no longer than a top."""
-    notes, what, k = [], _ordering(record), record["ks"][-1]
-    if what == "ranks":
+    """Return the notes about all lists, `short` of which are no longer than the top."""
+    notes, scores, k = [], _ordering(record), record["ks"][-1]
+    if scores == "ranks":
         notes.append(
-            "exposure_gap, exposure_gap_released and score_spread are left out: they are made "
-            "of scores, and there are only ranks"
+            "exposure_gap, exposure_gap_released and score_spread are left out: they need "
+            "scores, and the data has ranks only"
         )
     by_relevance = {k: record["metrics"].get(f"ndcg@{k}", {}).get("tied") for k in record["ks"]}
     if any(by_relevance.values()):
         notes.append(
-            f"{_decides(record)} who comes first where items of different relevance have equal "
-            f"{what}: {_by_k(by_relevance, record)}; this touches ndcg"
+            f"{_row_order(record)} who comes first among items of different relevance: "
+            f"{_by_k(by_relevance, record)}; this affects ndcg"
         )
     tied = record["ties"][str(k)]["within"]
     if tied:
         notes.append(
-            f"lists with equal {what} in their first {k} places: {tied:,}; of equals the "
-            f"earlier row is first"
+            f"{_have(tied)} equal {scores} in the first {k} positions; ties keep row order"
         )
     if short:
         notes.append(
-            f"lists with at most {k} items, all of which are in the top {k}: {short:,}; give "
+            f"{_have(short)} at most {k} items, so that all of them are in the top {k}; give "
             f"all candidates of a list, not only its top"
         )
     return notes
 
 
 def column_notes(column: Record, record: Record) -> list[str]:
-    """Return what is to be said of one column: above all, where the order of rows decides."""
-    notes, what, name, ks = [], _ordering(record), column["name"], record["ks"]
+    """Return the notes about one column: above all, where row order decides."""
+    notes, name, ks = [], column["name"], record["ks"]
     gaps = [gap for gap in NOTIONS if f"{gap}@{ks[0]}" in column["metrics"]]
     metrics = ["impact_ratio", *gaps]
-    ties = {k: column["ties"][str(k)] for k in ks}
-    across = {k: counts["across"] for k, counts in ties.items()}
-    within = {k: counts["within"] for k, counts in ties.items()}
+    across, within = (
+        {k: column["ties"][str(k)][where] for k in ks} for where in ("across", "within")
+    )
     if any(across.values()):
         notes.append(
-            f"{_decides(record)} who is in the top where items of different {name} have equal "
-            f"{what} on both sides of the cut: {_by_k(across, record)}; this touches "
-            f"{', '.join(metrics)}"
+            f"{_row_order(record)} who is in the top where items of different {name} tie "
+            f"across the cut: {_by_k(across, record)}; this affects {', '.join(metrics)}"
         )
     if within != across:
         by_place = (metric for metric in metrics if metric.startswith(BY_PLACE))
         notes.append(
-            f"{_decides(record)} who comes first where items of different {name} have equal "
-            f"{what} in the top: {_by_k(within, record)}; this touches {', '.join(by_place)}"
+            f"{_row_order(record)} who comes first where items of different {name} tie in the "
+            f"top: {_by_k(within, record)}; this affects {', '.join(by_place)}"
         )
     gap = column["metrics"][f"rank_exposure_gap@{ks[0]}"]
     if gap["n"] == 0:
-        notes.append(f"no list has items of two {name}: every gap is undefined")
-    elif gap["undefined"]:
+        notes.append(f"no list contains two groups of {name!r}: every gap is undefined")
+    elif n := gap["undefined"]:
+        contain, are = ("contains", "is") if n == 1 else ("contain", "are")
         notes.append(
-            f"lists without items of two {name}, left out of its gaps: {gap['undefined']:,}"
+            f"{count(n, 'list')} {contain} only one group of {name!r} and {are} not counted in "
+            f"its gaps"
         )
     signed = column["metrics"][f"rank_exposure_gap_signed@{ks[0]}"]["undefined"]
     if gap["n"] and signed > gap["undefined"]:
         first = column["groups"][0]["name"]
+        lack, are = ("lacks", "is") if signed == 1 else ("lack", "are")
         notes.append(
-            f"lists that lack {first} or all others, left out of signed gaps: {signed:,}"
+            f"{count(signed, 'list')} {lack} {first!r} or all other groups and {are} not "
+            f"counted in signed gaps"
         )
     return notes
 
 
 def baseline_notes(record: Record) -> list[str]:
-    """Return what the rankings audited and their baseline do not have in common."""
+    """Return how the rankings and their baseline differ in more than the order."""
     notes, changes, name = [], record["baseline"], record["data"]["name"]
     left_out = [
-        f"{count:,} only in {where}"
-        for count, where in (
+        f"{n:,} only in {where}"
+        for n, where in (
             (changes["only_in_audited"], name),
             (changes["only_in_baseline"], "the baseline"),
         )
-        if count
+        if n
     ]
     if left_out:
         notes.append(f"queries left out of the comparison: {', '.join(left_out)}")
@@ -315,30 +308,29 @@ def baseline_notes(record: Record) -> list[str]:
     if other:
         notes.append(
             f"OTHER CANDIDATES: {other:,} of {changes['queries']:,} lists rank other items in "
-            f"{name} than in the baseline, so that differences are not of the order alone"
+            f"{name} than in the baseline, so differences are not due to the order alone"
         )
     k = record["ks"][-1]
     tied = changes["ties"][str(k)]["within"]
     if tied:
-        what = _ordering(record)
         notes.append(
-            f"EQUAL {what.upper()}: the baseline has them too, in the first {k} places of "
-            f"{tied:,} of {changes['data']['queries']:,} lists"
+            f"EQUAL {_ordering(record).upper()}: the baseline has ties too, in the first {k} "
+            f"positions of {tied:,} of {changes['data']['queries']:,} lists"
         )
     return notes
 
 
 def check_note(check: Record, record: Record) -> str | None:
-    """Return in how many lists the order of rows decides what a rule is on; None if in none."""
+    """Return in how many lists row order decides the metric of a rule; None if in none."""
     if not check["tied"]:
         return None
     at_cut = check["tied_at_cut"]
     who = f", and in {at_cut:,} of them who is in the top" if at_cut else ""
-    return f"{_decides(record)} {check['metric']} in {_of_lists(check['tied'], record)}{who}"
+    return f"{_row_order(record)} {check['metric']} in {_of_lists(check['tied'], record)}{who}"
 
 
-def _decides(record: Record) -> str:
-    return f"EQUAL {_ordering(record).upper()}: the order of rows decides"
+def _row_order(record: Record) -> str:
+    return f"EQUAL {_ordering(record).upper()}: row order decides"
 
 
 def _ordering(record: Record) -> str:
@@ -346,10 +338,13 @@ def _ordering(record: Record) -> str:
 
 
 def _by_k(counts: Mapping[int, int], record: Record) -> str:
-    said = (f"at K = {k} in {_of_lists(one, record)}" for k, one in counts.items() if one)
-    return ", ".join(said)
+    return ", ".join(f"at K = {k} in {_of_lists(n, record)}" for k, n in counts.items() if n)
 
 
-def _of_lists(count: int, record: Record) -> str:
+def _of_lists(n: int, record: Record) -> str:
     lists = record["data"]["queries"]
-    return f"{count:,} of {lists:,} lists ({100 * count / lists:.3g} %)"
+    return f"{n:,} of {lists:,} lists ({100 * n / lists:.3g} %)"
+
+
+def _have(n: int) -> str:
+    return f"{count(n, 'list')} {'has' if n == 1 else 'have'}"

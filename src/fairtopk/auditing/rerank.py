@@ -10,8 +10,8 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from fairtopk.auditing.audit import Request, labelled
-from fairtopk.auditing.measures import Findings, Progress, measure
+from fairtopk.auditing.audit import AuditRequest, labelled
+from fairtopk.auditing.measures import Findings, measure
 from fairtopk.auditing.rankings import (
     Attribute,
     Columns,
@@ -28,8 +28,9 @@ from fairtopk.errors import InputError
 from fairtopk.lists.ranking import rank as ranks_of
 from fairtopk.metrics.chance import Floor
 from fairtopk.reranking.lists import Candidates, ExposureProgram, Settings, dealt
-from fairtopk.reranking.request import Asked, Unmet, reordered_lists
+from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.storage import replacing
+from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 OLD_RANK, NEW_RANK, MET = ADDED = "old_rank", "new_rank", "met"
@@ -99,7 +100,12 @@ class RerankedTable:
 
 
 def rerank_table(
-    source: Source, request: Request, asked: Asked, *, merit: str | None, progress: Progress
+    source: Source,
+    request: AuditRequest,
+    asked: RerankRequest,
+    *,
+    merit: str | None,
+    progress: Progress,
 ) -> RerankedTable:
     """Return the rankings of a table in a new order, and what was measured of both orders.
 
@@ -152,7 +158,7 @@ def _reordered(
     rankings: Rankings,
     attribute: Attribute,
     worth: Floats,
-    asked: Asked,
+    asked: RerankRequest,
     settings: Settings,
     progress: Progress,
 ) -> NewOrder:
@@ -199,7 +205,11 @@ def _blocks(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
 
 
 def _merit(
-    rankings: Rankings, source: Source, request: Request, merit: str | None, settings: Settings
+    rankings: Rankings,
+    source: Source,
+    request: AuditRequest,
+    merit: str | None,
+    settings: Settings,
 ) -> Floats:
     """Return what `exposure-lp` maximises, by row, refusing what it cannot divide by."""
     worth, column, row = rankings.score, request.columns.ordering(), rankings.row
@@ -238,7 +248,7 @@ def _values(found: Findings) -> dict[str, Floats]:
     return {**found.lists, **found.by_attribute[0].gaps}
 
 
-def _refuse_names(request: Request) -> None:
+def _refuse_names(request: AuditRequest) -> None:
     """Refuse columns that the new table could not keep."""
     names = [*request.columns.names(), *request.groups]
     for name in names:

@@ -1,4 +1,4 @@
-"""An audit as tables for the terminal."""
+"""An audit as tables for the terminal, with notes and verdicts as lines below them."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -7,94 +7,89 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairtopk.terminal import plain
+from fairtopk.metrics.names import GAPS, TERMS, label
+from fairtopk.terminal import UNDEFINED, add_row, literal, mean_cell, number, table
 
 Record = Mapping[str, Any]
 
-GAPS = {
-    "rank_exposure_gap": "exposure gap by rank",
-    "representation_gap": "gap in share of the top",
-    "exposure_gap": "softmax exposure gap (Eq. 9)",
-    "exposure_gap_released": "softmax exposure gap (released)",
-}
 ABREAST = 3  # lengths of the top in one table: more do not fit a terminal
-NAMED = 3  # of the flagged lists are shown
+NAMED = 3  # flagged lists that are shown
 SMALL = "*"
 LOUD = "bold yellow"
-UNTOLD = ("exposure_gap_released", "score_spread")  # in the table of changes
+LEFT_OUT = ("exposure_gap_released", "score_spread")  # of the table of changes
 
 
 def terminal_tables(record: Record) -> Group:
-    """Return what an audit found, a table or a line after another."""
-    data = record["data"]
+    """Return the findings of an audit, table by table."""
+    data, ks = record["data"], record["ks"]
     parts: list[RenderableType] = [
-        plain(
+        literal(
             f"{data['name']}: {data['rows']:,} rows, {data['queries']:,} lists, "
             f"{data['items']:,} different items, ordered by {data['ranked_by']}"
         )
     ]
-    for name, found in record["metrics"].items():
-        parts.append(plain(f"{name} {_cell(found)}"))
-    ks = record["ks"]
+    parts += [literal(f"{name} {_mean(found)}") for name, found in record["metrics"].items()]
     for column in record["columns"]:
         parts.append(_groups(column, record))
         for start in range(0, len(ks), ABREAST):
-            parts.append(_metrics(column, ks[start : start + ABREAST]))
+            parts.append(_gaps(column, ks[start : start + ABREAST]))
         parts += [*_notes(column["notes"]), *_flagged(column)]
     if record["baseline"] is not None:
         parts += [_changes(record["baseline"]), *_notes(record["baseline"]["notes"])]
-    parts += _notes(record["notes"])
-    parts += [_check(check) for check in record["checks"]]
+    parts += [*_notes(record["notes"]), *map(_verdict, record["checks"])]
     return Group(*parts)
 
 
+def is_loud(note: str) -> bool:
+    """Return whether a note is a warning, which starts in capitals."""
+    return note.split(" ", 1)[0].isupper()
+
+
 def _groups(column: Record, record: Record) -> Table:
-    shown = _table(
-        f"{column['name']}: what groups get (mean, half of a 95 % interval over lists)",
-        ("group", "items", "rows", "K", "exposure", "share in top", "of the most (95 %)"),
+    shown = table(
+        f"{column['name']}: exposure and selection of each group (95 % intervals over lists)",
+        *("group", "items", "rows", "K", "exposure", "selected", "exposure ratio to highest"),
     )
     for group in column["groups"]:
         name = group["name"] + (SMALL if group["small"] else "")
         about = name, f"{group['items']:,}", f"{group['rows']:,}"
         for k in record["ks"]:
-            shares = (
-                _cell(group[f"{share}@{k}"]) for share in ("rank_exposure", "representation")
-            )
-            _add_row(shown, *about, str(k), *shares, _of_the_most(group, k))
+            exposure, rate = (group[f"{of}@{k}"] for of in ("rank_exposure", "representation"))
+            ratio = group[f"ratio_to_most@{k}"]
+            highest = ratio["most"] == group["name"]
+            cells = _mean(exposure), _percent(rate), "highest" if highest else _ratio(ratio)
+            add_row(shown, *about, str(k), *cells)
             about = "", "", ""
     unknown = column["unknown"]
     if unknown["rows"]:
-        _add_row(shown, "(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
+        add_row(shown, "(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
     if any(group["small"] for group in column["groups"]):
-        shown.caption = f"{SMALL} fewer than {record['min_group']} items: little to go by"
+        least = record["min_group"]
+        shown.caption = f"{SMALL} fewer than {least} items: too few to draw conclusions from"
     return shown
 
 
-def _metrics(column: Record, ks: Sequence[int]) -> Table:
-    metrics = column["metrics"]
-    shown = _table(f"{column['name']}: differences", ("", *(f"K = {k}" for k in ks)))
-    groups = [group["name"] for group in column["groups"]]
-    favoured = f"{groups[0]} less {groups[1] if len(groups) == 2 else 'the rest'}"
-    ratios = [metrics[f"impact_ratio@{k}"] for k in ks]
-    _add_row(shown, "impact ratio (at most 1)", *map(_ratio, ratios))
-    _add_row(shown, "  least / most", *map(_ends, ratios))
-    by_chance = [metrics[f"impact_ratio_p@{k}"] for k in ks]
-    _add_row(shown, "  by chance alone", *(_number(found["expected"]) for found in by_chance))
-    _add_row(shown, "  p", *map(_p, by_chance))
-    for gap, words in GAPS.items():
+def _gaps(column: Record, ks: Sequence[int]) -> Table:
+    metrics, groups = column["metrics"], [group["name"] for group in column["groups"]]
+    signed = f"  {groups[0]} minus {groups[1] if len(groups) == 2 else 'the rest'}"
+    shown = table(
+        f"{column['name']}: differences between groups", "", *(f"K = {k}" for k in ks)
+    )
+    ratios, chances = (
+        [metrics[f"{name}@{k}"] for k in ks] for name in ("impact_ratio", "impact_ratio_p")
+    )
+    add_row(shown, label("impact_ratio"), *map(_ratio, ratios))
+    add_row(shown, "  lowest / highest", *map(_ends, ratios))
+    add_row(shown, f"  {label('floor')}", *(_number(found["expected"]) for found in chances))
+    add_row(shown, "  p", *(_number(found["value"]) for found in chances))
+    for gap in sorted(GAPS, key=lambda gap: "rank" not in gap and "representation" not in gap):
         if f"{gap}@{ks[0]}" not in metrics:
             continue
-        _add_row(shown, words, *(_cell(metrics[f"{gap}@{k}"]) for k in ks))
-        _add_row(shown, f"  {favoured}", *(_cell(metrics[f"{gap}_signed@{k}"]) for k in ks))
-        _add_row(
-            shown,
-            "  by chance alone",
-            *(_number(metrics[f"{gap}_floor@{k}"]["value"]) for k in ks),
-        )
-        _add_row(shown, "  p", *(_p(metrics[f"{gap}_p@{k}"]) for k in ks))
-    undefined = max(metrics[f"rank_exposure_gap@{k}"]["undefined"] for k in ks)
-    if undefined:
-        shown.caption = f"left out of gaps: {undefined:,} lists that lack two groups"
+        add_row(shown, label(gap), *(_mean(metrics[f"{gap}@{k}"]) for k in ks))
+        add_row(shown, signed, *(_mean(metrics[f"{gap}_signed@{k}"]) for k in ks))
+        for form, words in (("_floor", TERMS["floor"].label), ("_p", "p")):
+            values = (metrics[f"{gap}{form}@{k}"]["value"] for k in ks)
+            add_row(shown, f"  {words}", *map(_number, values))
     return shown
 
 
@@ -105,60 +100,60 @@ def _flagged(column: Record) -> Iterator[Text]:
             for one in lists[:NAMED]
         )
         if lists:
-            told = f"{column['name']}, largest gaps by rank at K = {k}: {', '.join(named)}"
-            yield plain(told)
+            gap = label("rank_exposure_gap")
+            yield literal(f"{column['name']}, largest {gap} at K = {k}: {', '.join(named)}")
 
 
 def _changes(changes: Record) -> Table:
-    shown = _table(
-        f"what changes from {changes['data']['name']}, over the {changes['queries']:,} queries "
-        f"of both",
-        ("", "before", "now", "difference", "p (Holm)"),
+    shown = table(
+        f"change from {changes['data']['name']} on the {changes['queries']:,} queries of both",
+        *("", "before", "now", "difference", "p (Holm)"),
     )
     rows = [("", changes["metrics"])]
     rows += [(f"{column['name']}: ", column["metrics"]) for column in changes["columns"]]
     for prefix, metrics in rows:
         for name, found in metrics.items():
-            if name.startswith(UNTOLD):
-                continue
-            _add_row(
-                shown,
-                prefix + name,
-                _number(found["before"]),
-                _number(found["now"]),
-                _with_interval(found["difference"], found["ci95"]),
-                _number(found["p_holm"]) if "p" in found else "",
-            )
+            if not name.startswith(LEFT_OUT):
+                difference = mean_cell(found["difference"], found["ci95"])
+                p = _number(found["p_holm"]) if "p" in found else ""
+                sides = (_number(found[side]) for side in ("before", "now"))
+                add_row(shown, prefix + name, *sides, difference, p)
     return shown
 
 
 def _notes(notes: Iterable[str]) -> Iterator[Text]:
-    """Yield notes as lines; one that starts in capitals is to be seen."""
     for note in notes:
-        yield plain(f"- {note}", style=LOUD if note.split(" ", 1)[0].isupper() else "")
+        yield literal(f"- {note}", style=LOUD if is_loud(note) else "")
 
 
-def _check(check: Record) -> Text:
+def _verdict(check: Record) -> Text:
     where = f"{check['column']}: " if check["column"] is not None else ""
     if check["fired"] is None:
-        return plain(f"NOT CHECKED {where}{check['metric']} is undefined ({check['rule']})")
+        return literal(f"NOT CHECKED {where}{check['metric']} is undefined ({check['rule']})")
     verdict = "FAILED" if check["fired"] else "PASSED"
     figure = f"{where}{check['metric']} = {check['value']:.4g}"
-    said = plain(f"{verdict} {figure} (fails if {check['rule']})")
+    line = literal(f"{verdict} {figure} (fails if {check['rule']})")
     if check["note"] is not None:
-        said.append(plain(f"; {check['note']}", style=LOUD))
-    return said
+        line.append(literal(f"; {check['note']}", style=LOUD))
+    return line
+
+
+def _mean(found: Record) -> str:
+    return mean_cell(found["mean"], found["ci95"])
+
+
+def _percent(found: Record) -> str:
+    if found["mean"] is None:
+        return UNDEFINED
+    low, high = (100 * end for end in found["ci95"])
+    return f"{100 * found['mean']:.1f} % ({low:.1f}-{high:.1f} %)"
 
 
 def _ratio(found: Record) -> str:
     if found["value"] is None:
-        return "undefined"
-    return f"{found['value']:.3f}, {_number(found['ci95'][0])} to {_number(found['ci95'][1])}"
-
-
-def _of_the_most(group: Record, k: int) -> str:
-    found = group[f"ratio_to_most@{k}"]
-    return "most" if found["most"] == group["name"] else _ratio(found)
+        return UNDEFINED
+    low, high = map(_number, found["ci95"])
+    return f"{found['value']:.3f} ({low}-{high})"
 
 
 def _ends(found: Record) -> str:
@@ -167,35 +162,5 @@ def _ends(found: Record) -> str:
     return f"{found['least']} / {found['most']}" + (SMALL if found["small"] else "")
 
 
-def _p(found: Record) -> str:
-    return "undefined" if found["value"] is None else f"{found['value']:.3g}"
-
-
-def _cell(found: Record) -> str:
-    return _with_interval(found["mean"], found["ci95"])
-
-
-def _with_interval(value: float | None, bounds: list[float | None]) -> str:
-    low, high = bounds
-    if value is None or low is None or high is None:
-        return "undefined"
-    return f"{value:.3g} ±{(high - low) / 2:.1g}"
-
-
 def _number(value: float | None) -> str:
-    return "undefined" if value is None else f"{value:.3g}"
-
-
-def _table(title: str, columns: Iterable[str]) -> Table:
-    """Return an empty table; what is too wide is folded, never cut."""
-    title_text = plain(title, style="bold")
-    shown = Table(title=title_text, title_justify="left", caption_justify="left")
-    for place, column in enumerate(columns):
-        shown.add_column(
-            plain(column), justify="left" if place == 0 else "right", overflow="fold"
-        )
-    return shown
-
-
-def _add_row(shown: Table, *cells: str) -> None:
-    shown.add_row(*map(plain, cells))
+    return number(value, digits=3, undefined=UNDEFINED)

@@ -35,7 +35,7 @@ app.command()(reproduce)
 @app.callback(invoke_without_command=True, epilog=CODES)
 def fairtopk_command(
     context: typer.Context,
-    version: Annotated[bool, Option("--version", help="print the version and end")] = False,
+    version: Annotated[bool, Option("--version", help="print the version and exit")] = False,
     debug: Annotated[bool, Option("--debug", help="show a traceback with an error")] = False,
 ) -> None:
     """Fair top-K learning to rank: train, measure and compare fair rankers."""
@@ -49,13 +49,13 @@ def fairtopk_command(
 @app.command()
 def demo(
     out: Annotated[
-        Path, Option(help="folder for the runs and the page; an earlier demo is replaced")
+        Path, Option(help="folder for the runs and the page; replaces an earlier demo")
     ] = Path("runs/demo"),
 ) -> None:
     """Compare a colour-blind ranker, KSO-RED and fair-distill on the embedded data.
 
-    All three are trained, measured on the full catalogue and on sampled lists, and shown side
-    by side on one page.
+    All three are trained, measured on the full catalogue and on sampled lists, and compared on
+    one page.
 
     Example: fairtopk demo --out runs/demo
     """

@@ -1,79 +1,72 @@
-"""`fairtopk audit`."""
+"""`fairtopk audit`: measure the exposure of groups in rankings made elsewhere."""
 
-import tempfile
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TimeRemainingColumn,
-)
 from typer import Argument, Option
 
-from fairtopk.cli.console import console, description, say, whole_numbers
+from fairtopk.cli.console import (
+    SECONDS_BETWEEN_LINES,
+    ProgressBar,
+    as_separator,
+    console,
+    lengths,
+    say,
+)
 from fairtopk.errors import Exit, InputError
-from fairtopk.terminal import printable
-
-if TYPE_CHECKING:
-    from fairtopk.auditing.measures import Progress as Told
 
 PAGE = "audit.html"
-SECONDS_BETWEEN_LINES = 10
 
 
 def audit(
-    query: Annotated[str, Option(help="column of queries")],
-    item: Annotated[str, Option(help="column of items")],
-    groups: Annotated[str, Option(help="columns of labels, such as sex,region")],
+    query: Annotated[str, Option(help="column with the query of each row")],
+    item: Annotated[str, Option(help="column with the item of each row")],
+    groups: Annotated[str, Option(help="columns with group labels, such as sex,region")],
     k: Annotated[str, Option(help="lengths of the top, such as 10,50")],
     files: Annotated[
         list[Path] | None,
         Argument(
             metavar="FILE...",
-            help="CSV or Parquet: a row per query and item; several, or a folder of Parquet "
-            "files, are read as one table",
+            help="CSV or Parquet with a row per query and item; several files, or a folder of "
+            "Parquet files, are read as one table",
             show_default=False,
         ),
     ] = None,
     pattern: Annotated[
         str | None,
-        Option("--glob", help="instead of FILE: all files that match, as 'parts/*.parquet'"),
+        Option("--glob", help="instead of FILE: a pattern such as 'parts/*.parquet'"),
     ] = None,
-    score: Annotated[str | None, Option(help="column of scores, or else --rank")] = None,
+    score: Annotated[str | None, Option(help="column of scores; either this or --rank")] = None,
     rank: Annotated[str | None, Option(help="column of ranks, 1 is best")] = None,
-    relevance: Annotated[str | None, Option(help="column of grades, for NDCG")] = None,
-    items: Annotated[Path | None, Option(help="table of items that has the labels")] = None,
+    relevance: Annotated[
+        str | None, Option(help="column of relevance grades, for NDCG")
+    ] = None,
+    items: Annotated[Path | None, Option(help="table of items with their labels")] = None,
     items_item: Annotated[
-        str | None, Option(help="its column of items; default: --item")
+        str | None, Option(help="column of items in that table; default: --item")
     ] = None,
     local_items: Annotated[
-        bool, Option("--local-items", help="an id names another item in each query")
+        bool, Option("--local-items", help="item ids are only unique within a query")
     ] = False,
     intersections: Annotated[
-        bool, Option("--intersections", help="audit the product of the columns as well")
+        bool, Option("--intersections", help="also audit all columns combined")
     ] = False,
-    min_group: Annotated[int, Option(help="mark groups with fewer items")] = 30,
-    baseline: Annotated[Path | None, Option(help="other rankings: what changes")] = None,
+    min_group: Annotated[int, Option(help="mark groups with fewer items than this")] = 30,
+    baseline: Annotated[Path | None, Option(help="other rankings to compare with")] = None,
     fail_if: Annotated[
-        list[str] | None, Option(help="end with exit code 1 if 'impact_ratio@10 < 0.8'")
+        list[str] | None, Option(help="rule for exit code 1, such as 'impact_ratio@10 < 0.8'")
     ] = None,
     out: Annotated[
         Path | None,
         Option(
-            help="folder to write audit.json and audit.html into; made if it is not there, and "
-            "the files of an earlier audit in it are overwritten"
+            help="folder for audit.json and audit.html, which replace those of an earlier audit"
         ),
     ] = None,
-    separator: Annotated[str, Option(help="csv: what separates fields")] = ",",
-    seed: Annotated[int, Option(help="of resamples and shuffles")] = 0,
+    separator: Annotated[str, Option(help="csv: separator of fields")] = ",",
+    seed: Annotated[int, Option(help="seed of resamples and shuffles")] = 0,
 ) -> None:
-    """Measure rankings made elsewhere: who gets what in the top K, and is it chance.
+    """Measure the exposure of groups in the top K of rankings made elsewhere.
 
     FILE holds all candidates of each list, not only its top; its name is taken literally. The
     exit code is 1 if a rule of --fail-if holds.
@@ -85,14 +78,17 @@ def audit(
     from fairtopk.auditing.audit import audit as audit_rankings
     from fairtopk.auditing.rankings import matching, name_of
     from fairtopk.reporting.page import audit_page
-    from fairtopk.storage import together, write_text
+    from fairtopk.storage import check_target, together, write_text
 
     if (pattern is None) == (not files):
-        raise InputError("give the files to audit, or a pattern of them with --glob; not both")
+        raise InputError("give either the files to audit or a pattern with --glob")
     source = matching(pattern) if pattern is not None else files or []
     if out is not None:
-        _check_folder(out, (AUDIT, PAGE))
-    with _progress() as told:
+        if out.is_file():
+            raise InputError(f"--out {out} is a file; give a folder")
+        for name in (AUDIT, PAGE):
+            check_target(out / name, endings=(".json", ".html"))
+    with ProgressBar(pause=SECONDS_BETWEEN_LINES) as bar:
         found = audit_rankings(
             source,
             query=query,
@@ -104,14 +100,14 @@ def audit(
             items=items,
             items_item=items_item,
             local_items=local_items,
-            k=whole_numbers(k),
+            k=lengths(k),
             intersections=intersections,
             min_group=min_group,
             baseline=baseline,
             fail_if=fail_if or (),
-            separator="\t" if separator == "\\t" else separator,  # as a shell hands it over
+            separator=as_separator(separator),
             seed=seed,
-            progress=told,
+            progress=bar,
         )
     console.print(found.table())
     if out is not None:
@@ -126,55 +122,3 @@ def audit(
             f"the rule {found.unchecked[0]!r} cannot be checked: its metric is undefined in "
             f"{name_of(source)}"
         )
-
-
-@contextmanager
-def _progress() -> Iterator["Told"]:
-    """Yield what tells how far an audit is: a bar on a terminal, a line at times elsewhere."""
-    if not console.is_terminal:
-        yield _line_at_times()
-        return
-    columns = (description(), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-
-        def tell(what: str, done: int, total: int) -> None:
-            what = printable(what)
-            for task in bar.tasks:
-                if task.description != what:
-                    bar.remove_task(task.id)
-            if not bar.tasks:
-                bar.add_task(what, total=total or None)
-            bar.update(bar.tasks[0].id, completed=done)
-
-        yield tell
-
-
-def _line_at_times() -> "Told":
-    shown = time.monotonic()
-
-    def tell(what: str, done: int, total: int) -> None:
-        nonlocal shown
-        if time.monotonic() - shown >= SECONDS_BETWEEN_LINES:
-            shown = time.monotonic()
-            share = f": {100 * done // total} %" if total else ""
-            say(f"{what}{share}")
-
-    return tell
-
-
-def _check_folder(out: Path, names: tuple[str, ...]) -> None:
-    """Refuse a folder that cannot be written to, before there is something to write."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file; give a folder")
-    for name in names:
-        if (out / name).is_dir():
-            raise InputError(f"--out {out} has a folder called {name}; give another folder")
-    above = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not above.is_dir():
-        raise InputError(f"--out {out} cannot be made: {above} is a file")
-    try:
-        with tempfile.TemporaryFile(dir=above):
-            pass
-    except OSError as error:
-        what = (error.strerror or str(error)).lower()
-        raise InputError(f"--out {out} cannot be written to: {above}: {what}") from error

@@ -1,41 +1,52 @@
-"""How the command line speaks: results to standard output, errors as one sentence."""
+"""What every command shares: printing, progress bars, and errors as one sentence."""
 
 import errno
 import io
 import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.progress import Progress as Bars
 from typer.exceptions import TyperException
 
 from fairtopk.errors import Exit, InputError, Stopped
 from fairtopk.signals import ending_in_order
-from fairtopk.terminal import printable
-from fairtopk.terminal import shown as short
+from fairtopk.terminal import printable, shown
 
 if TYPE_CHECKING:
     from fairtopk.runs.run import AnyTrainer
+    from fairtopk.training.progress import Record
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # faults of writing alone
+SECONDS_BETWEEN_LINES = 10.0  # of an audit, whose steps are many
+BYTES_OF_A_LINE = 10**8  # of a download of unknown size
 
 
 class _Plain(Console):
-    """Prints text as it is: nothing in it is markup, an emoji's name or worth a colour."""
+    """Prints literal text: no markup, no names of emojis, no colours for numbers."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
 
     def on_broken_pipe(self) -> None:
-        """Go on unheard (`| head`): files and exit code are what they would have been."""
+        """Keep working in silence (`| head`): files and exit code stay the same."""
         self.quiet = True
         _let_go(self.file.fileno())
 
@@ -50,13 +61,13 @@ def say(sentence: str) -> None:
 
 
 def say_if_unfinished(run: Path) -> None:
-    """Tell whose model it is that is served of a run that was stopped."""
+    """Say so if the model of a run is that of a checkpoint."""
     if not (run / "metrics.json").exists():
         say("the run is not finished: this is the model of its last checkpoint")
 
 
 def say_error(sentence: str) -> None:
-    """Print the same to standard error, as the program's."""
+    """Print a sentence to standard error, after the name of the program."""
     errors.print(f"fairtopk: {printable(sentence)}", soft_wrap=True)
 
 
@@ -83,73 +94,105 @@ def run(app: typer.Typer) -> None:
     except Stopped as stopped:
         _end("stopped", stopped.exit_code, debug=debug)
     except Exception as error:
-        _end(*_told(error), debug=debug)
+        _end(*_sentence(error), debug=debug)
 
 
-def whole_numbers(text: str) -> list[int]:
-    """Return what ``--k`` is given as: one or more numbers, separated by commas."""
+def lengths(text: str) -> list[int]:
+    """Return the lengths of the top that ``--k`` names, separated by commas."""
     try:
-        return [int(part) for part in text.split(",")]
+        ks = [int(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(f"--k takes whole numbers such as 10,50, got {short(text)}") from None
+        raise InputError(f"--k takes whole numbers such as 10,50, got {shown(text)}") from None
+    if min(ks) < 1:
+        raise InputError(f"--k must be at least 1, got {shown(text)}")
+    return ks
 
 
-@contextmanager
-def byte_progress(what: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Yield a function of (bytes done, total): a bar on a terminal, some lines elsewhere."""
-    if not console.is_terminal:
-        yield _line_every_tenth(what)
-        return
-    columns = (description(), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task(printable(what), total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+def as_separator(text: str) -> str:
+    r"""Return the separator of a CSV; a shell hands a tab over as ``\\t``."""
+    return "\t" if text == "\\t" else text
 
 
-def description() -> TextColumn:
-    """Return the column of a bar that says what is done, without markup."""
-    return TextColumn("{task.description}", markup=False)
-
-
-class TrainingProgress:
-    """Shows how a run trains: a bar on a terminal, a line every tenth of the way elsewhere.
+class ProgressBar:
+    """Shows how far a command is: a bar on a terminal, a line each tenth of the way elsewhere.
 
     Args:
-        what: The run, in a few words.
+        unit: What is counted, such as "users"; "" shows a percentage.
+        pause: Seconds between two lines, instead of a line each tenth of the way.
     """
 
-    def __init__(self, what: str) -> None:
-        self.what = printable(what)
-        columns = (description(), BarColumn(), TimeRemainingColumn())
-        self.bar = Progress(*columns, console=console, disable=not console.is_terminal)
-        self.task = self.bar.add_task(self.what, total=None)
-        self.shown = 0
+    def __init__(self, *, unit: str = "", pause: float | None = None) -> None:
+        self.unit, self.pause = unit, pause
+        self.tenth, self.last = 0, time.monotonic()
+        counts = {"": TaskProgressColumn, "bytes": DownloadColumn}
+        self.bar = Bars(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            counts.get(unit, MofNCompleteColumn)(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("", total=None)
 
-    def __enter__(self) -> "TrainingProgress":
+    def __enter__(self) -> "ProgressBar":
         self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def __call__(self, trainer: "AnyTrainer", record: dict[str, Any] | None) -> None:
-        """Show where `trainer` is, and the record of an epoch that just ended."""
-        total = trainer.total_steps()
-        self.bar.update(self.task, total=total, completed=trainer.progress.total)
-        if record is None:
-            return
-        epochs = {phase.name: phase.epochs for phase in trainer.phases}
-        for alarm in record.get("alarms", []):
-            say(f"alarm, epoch {record['epoch']}: {alarm}")
-        line = _epoch_line(record, epochs[record["phase"]])
-        self.bar.update(self.task, description=f"{self.what}, {line}")
-        tenth = 10 * trainer.progress.total // total
-        if not console.is_terminal and tenth > self.shown:
-            self.shown = tenth
-            say(f"{self.what}, {line}")
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show what is being done, and how much of it; a total of 0 is unknown."""
+        if console.is_terminal:
+            self.draw(what, done, total)
+        elif self.is_due(done, total):
+            if self.unit:
+                say(f"{what}: {done:,}{f' of {total:,}' if total else ''} {self.unit}")
+            else:
+                say(f"{what}: {100 * done // total} %" if total else what)
+
+    def draw(self, what: str, done: int, total: int) -> None:
+        """Draw the bar."""
+        self.bar.update(
+            self.task, description=printable(what), completed=done, total=total or None
+        )
+
+    def is_due(self, done: int, total: int) -> bool:
+        """Return whether a line is due."""
+        tenth = 10 * done // total if total else done // BYTES_OF_A_LINE
+        if self.pause is not None:
+            due = time.monotonic() - self.last >= self.pause
+        else:
+            due = tenth > self.tenth
+        if due:
+            self.tenth, self.last = tenth, time.monotonic()
+        return due
 
 
-def _epoch_line(record: dict[str, Any], epochs: int) -> str:
+@contextmanager
+def training_progress(what: str) -> Iterator["Callable[[AnyTrainer, Record | None], None]"]:
+    """Yield a function that shows where a trainer is, and the record of an epoch that ended."""
+    text = what
+    with ProgressBar() as bar:
+
+        def show(trainer: "AnyTrainer", record: "Record | None") -> None:
+            nonlocal text
+            done, total = trainer.progress.total, trainer.total_steps()
+            if record is not None:
+                for alarm in record.get("alarms", []):
+                    say(f"alarm, epoch {record['epoch']}: {alarm}")
+                epochs = {phase.name: phase.epochs for phase in trainer.phases}
+                text = f"{what}, {_epoch_line(record, epochs[record['phase']])}"
+                if not console.is_terminal and bar.is_due(done, total):
+                    say(text)
+            bar.draw(text, done, total)
+
+        yield show
+
+
+def _epoch_line(record: "Record", epochs: int) -> str:
     place = f"{record['phase']} epoch {record['epoch']} of {epochs}"
     parts = [place, f"loss {record['loss']:.4f}"]
     for name, value in record.items():
@@ -158,22 +201,8 @@ def _epoch_line(record: dict[str, Any], epochs: int) -> str:
     return ", ".join(parts)
 
 
-def _line_every_tenth(what: str) -> Callable[[int, int | None], None]:
-    shown = -1
-
-    def report(done: int, total: int | None) -> None:
-        nonlocal shown
-        tenth = 10 * done // total if total else done // 100_000_000
-        if tenth > shown:
-            shown = tenth
-            of = f" of {total:,}" if total else ""
-            say(f"{what}: {done:,}{of} bytes")
-
-    return report
-
-
 def _check_words(words: list[str]) -> None:
-    """Refuse words that mean nothing: a path "" would be the current folder."""
+    """Refuse arguments that mean nothing: a path "" would be the current folder."""
     for before, word in pairwise(["", *words]):
         option, given, value = word.partition("=") if word.startswith("--") else ("", "", word)
         name = option or (before if before.startswith("-") else "an argument")
@@ -183,7 +212,7 @@ def _check_words(words: list[str]) -> None:
             raise InputError(f"{name} holds a NUL character; leave it out")
 
 
-def _told(error: Exception) -> tuple[str, Exit]:
+def _sentence(error: Exception) -> tuple[str, Exit]:
     """Return an error as a sentence, and the exit code that it ends with."""
     if isinstance(error, InputError):
         return str(error), error.exit_code
@@ -195,8 +224,8 @@ def _told(error: Exception) -> tuple[str, Exit]:
         return "not enough memory for this; give less data or smaller sizes", Exit.WRONG
     if isinstance(error, RecursionError):
         return "the input is nested too deeply to be read", Exit.WRONG
-    told = f"internal error ({type(error).__name__}: {error}); --debug shows where"
-    return told, Exit.DEFECT
+    defect = f"internal error ({type(error).__name__}: {error}); --debug shows where"
+    return defect, Exit.DEFECT
 
 
 def _refused_by_system(error: OSError) -> str:

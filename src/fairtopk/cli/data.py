@@ -1,4 +1,4 @@
-"""`fairtopk data`: which data sets there are, and how to bring one in."""
+"""`fairtopk data`: list the known data sets, download and prepare one."""
 
 import warnings
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fairtopk.cli.console import byte_progress, console, say
+from fairtopk.cli.console import ProgressBar, as_separator, console, say
 from fairtopk.errors import InputError
 
 data_app = typer.Typer(
@@ -32,26 +32,26 @@ def list_data() -> None:
 
 @data_app.command("prepare")
 def prepare_data(
-    name: Annotated[str, Argument(help="a name of 'fairtopk data list'")],
+    name: Annotated[str, Argument(help="a name from 'fairtopk data list'")],
     source: Annotated[
         Path | None, Option("--from", help="the published zip, its folder, or your file")
     ] = None,
     out: Annotated[Path | None, Option(help="new folder; default: in your data folder")] = None,
     accept_licence: Annotated[
-        bool, Option("--accept-licence", help="agree to the licence without being asked")
+        bool, Option("--accept-licence", help="accept the licence without a question")
     ] = False,
     user: Annotated[str | None, Option(help="csv, parquet: column of users")] = None,
     item: Annotated[str | None, Option(help="csv, parquet: column of items")] = None,
     rating: Annotated[str | None, Option(help="csv, parquet: column of ratings")] = None,
     implicit: Annotated[
-        bool, Option("--implicit", help="csv, parquet: no ratings; every row counts as 1")
+        bool, Option("--implicit", help="csv, parquet: no ratings; each row counts as 1")
     ] = False,
     time: Annotated[str | None, Option(help="csv, parquet: column of times")] = None,
     items: Annotated[Path | None, Option(help="csv, parquet: file with a row per item")] = None,
     query: Annotated[str | None, Option(help="csv, parquet of features: queries")] = None,
     relevance: Annotated[str | None, Option(help="csv, parquet of features: grades")] = None,
-    separator: Annotated[str | None, Option(help="csv: what separates fields")] = None,
-    subset: Annotated[int | None, Option(help="netflix: random subset of so many")] = None,
+    separator: Annotated[str | None, Option(help="csv: separator of fields")] = None,
+    subset: Annotated[int | None, Option(help="netflix: size of a random subset")] = None,
     seed: Annotated[int | None, Option(help="netflix: seed of that subset")] = None,
     column: Annotated[str | None, Option(help="check groups: column of items")] = None,
     contains: Annotated[str | None, Option(help="check groups: value in a list")] = None,
@@ -79,8 +79,8 @@ def prepare_data(
     }
     if implicit:
         options["rating"] = None
-    if separator == "\\t":  # as a shell hands it over
-        options["separator"] = "\t"
+    if separator is not None:
+        options["separator"] = as_separator(separator)
     conditions = {"contains": contains, "equals": equals, "below": below, "at_least": at_least}
     given = {key: value for key, value in conditions.items() if value is not None}
     if given and column is None:
@@ -100,7 +100,7 @@ def prepare_data(
 
 
 def fetch(name: str, *, accept_licence: bool) -> Path:
-    """Return the published file of a data set, downloaded once its licence is agreed to."""
+    """Return the published file of a data set, downloaded after its licence is accepted."""
     from fairtopk.data.download import download
     from fairtopk.data.registry import KNOWN, acknowledge, acknowledged, data_home
 
@@ -117,7 +117,11 @@ def fetch(name: str, *, accept_licence: bool) -> Path:
             raise InputError(f"{name} needs your agreement; pass --accept-licence to give it")
         acknowledge(name, known.licence, data_home())
     target = data_home() / "downloads" / known.file
-    with byte_progress(known.file) as progress:
+    with ProgressBar(unit="bytes") as bar:
         return download(
-            known.url, target, home=known.home, md5=known.md5, progress=progress
+            known.url,
+            target,
+            home=known.home,
+            md5=known.md5,
+            progress=lambda done, total: bar(known.file, done, total or 0),
         ).path

@@ -1,9 +1,9 @@
-"""`fairtopk demo`: the whole story on the embedded data, whose bias is known.
+"""`fairtopk demo`: three rankers on the embedded data, whose bias is known.
 
-A colour-blind ranker, KSO-RED and the method for a catalogue are trained from the same warm-up
-and measured on the full catalogue and on sampled lists. How much of the fall of a softmax gap
-comes from flatter scores is measured too: the gap that the colour-blind order would have, were
-its scores as flat as KSO-RED's.
+A colour-blind ranker, KSO-RED and fair-distill are trained from the same warm-up and measured
+on the full catalogue and on sampled lists. The demo also shows how much of the drop of a
+softmax gap comes from flatter scores: it measures the gap that the colour-blind order would
+have if its scores were as flat as those of KSO-RED.
 """
 
 import json
@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from fairtopk.cli.console import TrainingProgress
+from fairtopk.cli.console import say, training_progress
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.errors import InputError
 from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.users import Lists, split
 from fairtopk.metrics import exposure_gap
+from fairtopk.metrics.names import PROTOCOLS, TABLE_ROWS
 from fairtopk.models.scoring import score
 from fairtopk.reporting.page import PAGE, report
 from fairtopk.reporting.rankings import flattened
@@ -32,33 +33,39 @@ from fairtopk.storage import alone_in, write_text
 from fairtopk.terminal import table
 
 BIAS, K = 2.0, 20
-METHODS: dict[str, dict[str, Any]] = {  # by folder; the first is what others are compared with
+METHODS: dict[str, dict[str, Any]] = {  # by folder; others are compared with the first
     "k-song": {"name": "k-song", "k": K},
     "kso-red": {"name": "kso-red", "k": K, "c_relative": 1.0},
     "fair-distill": {"name": "fair-distill", "k": K, "distill": {"epochs": 12}},
 }
 NAMES = {"k-song": "colour-blind", "kso-red": "KSO-RED"}
-PROTOCOLS = {"full": "Full catalogue", "sampled": "Sampled lists of 305"}
-ROWS = {
-    "ndcg": "NDCG",
-    "exposure_gap": "exposure gap (Eq. 9)",
-    "rank_exposure_gap": "exposure gap by rank",
-    "rank_exposure_gap_floor": "  chance level",
-    "rank_exposure_gap_signed": "  signed gap of a",
-}
+ROWS = (
+    "ndcg",
+    "exposure_gap",
+    "rank_exposure_gap",
+    "rank_exposure_gap_floor",
+    "rank_exposure_gap_signed",
+)
+LEGEND = (
+    "selection rate: the share of a group's items that are in the top {k}; here the groups are "
+    "liked alike, so equal rates are fair",
+    "exposure gap by rank: difference between groups in 1 / log2(1 + rank) per item",
+    "chance level: the gap that remains if the group labels are shuffled; no order is expected "
+    "to be fairer",
+    "signed gap of a: exposure of a minus that of b (0 = equal); negative: a is under-exposed",
+)
 
-MARK = ".demo"  # tells a folder that a demo made from any other
+MARK = ".demo"  # the file by which a demo recognises its folder
 RESULTS, WARMUPS = "results.json", "warmups"
-WRITTEN = (*METHODS, WARMUPS, RESULTS, PAGE)  # all that a second demo removes
+WRITTEN = (*METHODS, WARMUPS, RESULTS, PAGE)  # what the next demo removes
 
 Results = dict[str, dict[str, dict[str, Any]]]  # of each protocol, by method
 
 
 def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
-    """Train the rankers into `out`, print how they compare, and return where the page is.
+    """Train the rankers into `out`, print how they compare, and return the path of the page.
 
-    What an earlier demo left in `out` is replaced; any other folder that holds something is
-    refused.
+    Files of an earlier demo in `out` are replaced; any other folder must be empty.
     """
     _refuse_others(out)
     with alone_in(out):
@@ -67,7 +74,7 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
         lists = split(made.data)
         _show_bias(console, made)
         for folder, method in METHODS.items():
-            with TrainingProgress(f"training {folder}") as progress:
+            with training_progress(f"training {folder}") as progress:
                 train_run(
                     demo_config(method, seed),
                     out / folder,
@@ -79,14 +86,17 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
         results = _results(out, seed)
         for protocol, of_methods in results.items():
             _show_comparison(console, PROTOCOLS[protocol], of_methods)
-        _show_flattening(console, results["sampled"], _flattened_gap(out, lists, seed))
+        for line in LEGEND:
+            say(f"- {line.format(k=K)}")
+        say(_flattening(results["sampled"], _flattened_gap(out, lists, seed)))
+        say(_finding(results["full"]))
         listed = [result for one in results.values() for result in one.values()]
         write_text(out / RESULTS, json.dumps(listed, indent=2) + "\n")
         return report(out)
 
 
 def demo_config(method: dict[str, Any], seed: int) -> Config:
-    """Return a run that trains in seconds."""
+    """Return the config of a run that trains in seconds."""
     return check_config(
         {
             "seed": seed,
@@ -103,8 +113,8 @@ def demo_config(method: dict[str, Any], seed: int) -> Config:
                 "restart_last_layer": False,  # there is no time to train it again
                 "lists": {"rated": 10, "unrated": 100},
             },
-            # All epochs are chosen on the catalogue, so that the colour-blind model is also
-            # the one that the student of the last method learns from, and is trained once.
+            # All epochs are selected on the catalogue: then the colour-blind model is also the
+            # teacher's starting point of fair-distill, and is trained once.
             "evaluation": {"k": [10, K, 50], "protocol": "full", "select_on": "full"},
         },
         "the demo",
@@ -112,20 +122,20 @@ def demo_config(method: dict[str, Any], seed: int) -> Config:
 
 
 def _refuse_others(out: Path) -> None:
-    """Refuse a path that holds something, unless a demo made it; hidden files do not count."""
+    """Refuse a folder that is not empty, unless a demo wrote it; hidden files do not count."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is not a folder; choose another --out")
     if not out.is_dir() or (out / MARK).is_file():
         return
     if any(not path.name.startswith(".") for path in out.iterdir()):
         raise InputError(
-            f"{out} holds something else than an earlier demo, and is left as it is; choose "
+            f"{out} is not empty and not from an earlier demo; nothing was changed: choose "
             f"another --out"
         )
 
 
 def _clear(out: Path) -> None:
-    """Mark a folder as the demo's and remove what an earlier demo wrote, and nothing else."""
+    """Mark a folder as the demo's and remove the files of an earlier demo."""
     if not (out / MARK).is_file():
         write_text(out / MARK, "Made by fairtopk demo, and replaced by the next one.\n")
     for name in WRITTEN:
@@ -137,8 +147,8 @@ def _clear(out: Path) -> None:
 
 
 def _results(out: Path, seed: int) -> Results:
-    """Return what was measured of each method, by protocol."""
-    results: Results = {protocol: {} for protocol in PROTOCOLS}
+    """Return the metrics of each method, by protocol."""
+    results: Results = {"full": {}, "sampled": {}}
     for folder in METHODS:
         owner = Owner(demo_config(METHODS[folder], seed))
         own = read_result(out / folder / METRICS, owner)
@@ -169,8 +179,8 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     liked = made.truth.utility(data.user_of_slot(), data.item)
     shown = table(
         f"{data.n_ratings:,} ratings, generated with bias {BIAS:g}: "
-        "the groups are liked alike, not recorded alike",
-        "group", "items", "ratings", "of all 4s and 5s", "true liking", "mean grade",
+        "users like both groups alike, but the ratings do not show it",
+        "group", "items", "ratings", "of all 4s and 5s", "true liking", "mean rating",
     )  # fmt: skip
     for number, name in enumerate(data.group_names):
         of_group, high = group == number, data.rating >= 4
@@ -186,21 +196,21 @@ def _show_bias(console: Console, made: Synthetic) -> None:
 
 
 def _show_comparison(console: Console, lists: str, results: dict[str, dict[str, Any]]) -> None:
-    """Print a table of the methods side by side, with changes from the colour-blind one."""
+    """Print a table of the methods, with changes from the colour-blind one."""
     metrics = [result["metrics"] for result in results.values()]
     names = [NAMES.get(folder, folder) for folder in results]
     shown = table(f"{lists}, test ratings, top {K}", "", *names)
-    for name, words in ROWS.items():
+    for name in ROWS:
         means = [of[f"{name}@{K}"]["mean"] for of in metrics]
         digits = 4 if name == "ndcg" else 5
-        changes = not name.endswith(("_floor", "_signed"))
         cells = [f"{mean:.{digits}f}" for mean in means]
-        if changes:
+        if not name.endswith(("_floor", "_signed")):
             cells[1:] = [
                 f"{cell} ({mean / means[0] - 1:+.0%})"
                 for cell, mean in zip(cells[1:], means[1:], strict=True)
             ]
-        shown.add_row(words, *cells)
+        of_a = " of a" if name.endswith("_signed") else ""
+        shown.add_row(TABLE_ROWS[name] + of_a, *cells)
     rates = [of[f"rsp@{K}"]["by_group"] for of in metrics]
     for group in rates[0]:
         shown.add_row(f"selection rate of {group}", *(f"{of[group]:.2%}" for of in rates))
@@ -209,14 +219,35 @@ def _show_comparison(console: Console, lists: str, results: dict[str, dict[str, 
     console.print(shown)
 
 
-def _show_flattening(console: Console, results: dict[str, dict[str, Any]], flat: float) -> None:
+def _flattening(results: dict[str, dict[str, Any]], flat: float) -> str:
+    """Return how much of KSO-RED's drop on sampled lists flatter scores explain."""
     old, new = (
         results[folder]["metrics"][f"exposure_gap@{K}"]["mean"]
         for folder in ("k-song", "kso-red")
     )
     share = (old - flat) / (old - new) if old > new else float("nan")
-    console.print(
+    return (
         f"KSO-RED on sampled lists: {share:.0%} of the drop of the gap of Eq. 9 comes from "
-        f"flatter scores, not from a different order. The gap by rank does not read scores.",
-        highlight=False,
+        f"flatter scores, not from a different order; the gap by rank does not depend on scores"
+    )
+
+
+def _finding(results: dict[str, dict[str, Any]]) -> str:
+    """Return how the methods change gap and NDCG on the full catalogue, as a sentence."""
+    blind, *others = (result["metrics"] for result in results.values())
+    _, *names = (NAMES.get(folder, folder) for folder in results)
+    gap, ndcg = f"rank_exposure_gap@{K}", f"ndcg@{K}"
+
+    def change(metrics: dict[str, Any], metric: str, of: str = "") -> str:
+        return f"{metrics[metric]['mean'] / blind[of or metric]['mean'] - 1:+.0%}"
+
+    found = (
+        f"{name} changes the exposure gap by rank by {change(metrics, gap)} and NDCG by "
+        f"{change(metrics, ndcg)}"
+        for name, metrics in zip(names, others, strict=True)
+    )
+    chance = change(blind, f"rank_exposure_gap_floor@{K}", gap)
+    return (
+        f"Result on the full catalogue, against the colour-blind model: {'; '.join(found)}. "
+        f"Shuffled labels would change the gap by {chance}."
     )

@@ -1,7 +1,4 @@
-"""`fairtopk sweep`.
-
-`fairtopk reproduce`.
-"""
+"""`fairtopk sweep` and `fairtopk reproduce`: many runs, with a table of their progress."""
 
 import re
 import time
@@ -21,7 +18,7 @@ from typer import Argument, Option
 from fairtopk.cli.console import console, say
 from fairtopk.data.prepared import refuse_used
 from fairtopk.errors import STOPS, Exit, InputError
-from fairtopk.terminal import add_row, table
+from fairtopk.terminal import add_row, count, table
 
 if TYPE_CHECKING:
     from fairtopk.runs.grid import Cell
@@ -38,13 +35,13 @@ def sweep(
         list[str] | None, Option("--set", help="change a key of the config: training.epochs=5")
     ] = None,
     resume: Annotated[
-        bool, Option("--resume", help="start, or go on; runs that are done stay as they are")
+        bool, Option("--resume", help="start, or continue; finished runs are kept")
     ] = False,
     processes: Annotated[
         int | None, Option(min=1, help="runs at a time; default: one for each core")
     ] = None,
 ) -> None:
-    """Train many runs: data sets, methods, weights, K and seeds, whatever [sweep] lists.
+    """Train every combination of the data sets, methods, weights, K and seeds in [sweep].
 
     Example: fairtopk sweep examples/sweep.toml --out runs/sweep
     """
@@ -55,7 +52,7 @@ def sweep(
         try:
             refuse_used(out)
         except InputError as error:
-            raise InputError(f"{error}, or go on with --resume") from None
+            raise InputError(f"{error}, or continue with --resume") from None
 
     from fairtopk.reporting.page import report
     from fairtopk.runs.sweep import RESULTS, run_sweep
@@ -65,35 +62,35 @@ def sweep(
         outcome = run_sweep(cells, out, processes=processes, watch=progress)
     if outcome.done:
         with warnings.catch_warnings():
-            for name in outcome.failures:  # which are told of next
+            for name in outcome.failures:  # which are printed below
                 warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
             page = report(out)
-        say(f"{_runs(outcome.done)} done: {out / RESULTS}; look at {page}")
-    if tell_failures(outcome, "rerun with --resume"):
+        say(f"{count(outcome.done, 'run')} done: {out / RESULTS}; open {page}")
+    if say_failures(outcome, "rerun with --resume"):
         raise typer.Exit(Exit.MISSED)
 
 
 @contextmanager
 def kept_so_far(command: str) -> Iterator[None]:
-    """Tell on Ctrl-C how to go on."""
+    """Say on Ctrl-C how to continue."""
     try:
         yield
     except STOPS:
-        say(f"what is done is kept; go on with {command}")
+        say(f"finished runs are kept; continue with {command}")
         raise
 
 
-def tell_failures(outcome: "Outcome", again: str) -> bool:
-    """Tell why runs failed, and what to do `again`; return whether any did."""
+def say_failures(outcome: "Outcome", again: str) -> bool:
+    """Say why runs failed and how to try `again`; return whether any failed."""
     for name, why in outcome.failures.items():
         say(f"failed: {name}: {why}")
     if outcome.failures:
-        say(f"{_runs(len(outcome.failures))} failed; fix the cause and {again} to try again")
+        say(f"{count(len(outcome.failures), 'run')} failed; fix the cause and {again}")
     return bool(outcome.failures)
 
 
 def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
-    """Tell how much room on disk runs take that are not done, and refuse a disk with less."""
+    """Say how much disk space unfinished runs need, and refuse a disk with less."""
     from fairtopk.runs.sweep import cores, in_words, is_done, refuse_too_little, room_of
 
     left = [cell for cell in cells if not is_done(cell, out)]
@@ -102,23 +99,19 @@ def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
     room, at_once = room_of(left), processes or cores()
     refuse_too_little(room, out, at_once=at_once)
     say(
-        f"{_runs(len(left))}, at most {in_words(room.kept)} on disk, and "
-        f"{in_words(at_once * room.at_work)} more while they train"
+        f"{count(len(left), 'run')}, at most {in_words(room.kept)} on disk, plus "
+        f"{in_words(at_once * room.at_work)} while they train"
     )
 
 
 class SweepProgress:
-    """Shows how far a sweep is: a table by method on a terminal, a line per run elsewhere.
-
-    Args:
-        cells: All of them.
-    """
+    """Shows how far a sweep is: a table by method on a terminal, a line per run elsewhere."""
 
     def __init__(self, cells: "list[Cell]") -> None:
         self.count = {_row(cell): Counter({"of": 0}) for cell in cells}
         for cell in cells:
             self.count[_row(cell)]["of"] += 1
-        self.running: dict[str, float] = {}  # name of a cell to when it was begun
+        self.running: dict[str, float] = {}  # name of a cell to its start
         self.start, self.finished = time.monotonic(), 0
         self.live = Live(console=console, auto_refresh=False)
 
@@ -141,8 +134,8 @@ class SweepProgress:
             counts["running"] -= 1
             self.finished += 1
             if not console.is_terminal:
-                told = event.failure or _figures(event.result)
-                say(f"{self._place()}: {name}, {told} ({seconds:.0f} s)")
+                figures = event.failure or _figures(event.result)
+                say(f"{self._place()}: {name}, {figures} ({seconds:.0f} s)")
                 for warning in (event.result or {}).get("warnings", []):
                     say(f"warning: {name}: {warning}")
         if console.is_terminal:
@@ -178,20 +171,16 @@ def _figures(result: dict[str, Any] | None) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a time as a person would say it."""
+    """Return a duration in seconds, minutes or hours."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count:,} runs"
-
-
 def reproduce(
-    out: Annotated[Path, Option(help="folder for runs, figures, tables and page")],
+    out: Annotated[Path, Option(help="folder for the runs, figures, tables and the page")],
     data: Annotated[
-        Path | None, Option(help="folder with published archives: MovieLens, Netflix")
+        Path | None, Option(help="folder with the published archives of MovieLens or Netflix")
     ] = None,
     quick: Annotated[
         bool, Option("--quick", help="embedded data and MovieLens 100K, few weights, one seed")
@@ -200,23 +189,23 @@ def reproduce(
         int | None, Option(min=1, help="runs at a time; default: one for each core")
     ] = None,
 ) -> None:
-    """Run the paper's experiments on the data at hand, and draw its figures and tables.
+    """Run the paper's experiments on the available data; write its figures and tables.
 
-    What is done is not done again: the same command goes on where it was stopped.
+    Finished runs are kept: the same command continues where it was stopped.
 
     Example: fairtopk reproduce --data downloads --out paper --quick
     """
     from fairtopk.reproduce.output import PAGE, RUNS, plan
     from fairtopk.reproduce.output import reproduce as run
 
-    if not (out / RUNS).is_dir():  # not a folder to go on in
+    if not (out / RUNS).is_dir():  # no earlier reproduction to continue
         refuse_used(out)
     planned = plan(data, quick=quick)
     if data is not None and len(planned.found) == 1:
-        wanted = "MovieLens 100K, which --quick takes" if quick else "the paper's data"
+        wanted = "MovieLens 100K, which --quick uses" if quick else "the paper's data"
         raise InputError(
-            f"{data} has nothing of {wanted}; give the folder with the published archives, or "
-            f"leave --data out for the embedded data alone"
+            f"{data} does not contain {wanted}; give the folder with the published archives, "
+            f"or leave --data out to use the embedded data alone"
         )
     for one in planned.found:
         say(f"data: {one.title}")
@@ -224,6 +213,6 @@ def reproduce(
     with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
         outcome = run(planned, out, processes=processes, watch=progress)
     if outcome.done:
-        say(f"look at {out / PAGE}")
-    if tell_failures(outcome, "rerun the command"):
+        say(f"written to {out / PAGE}; open it in a browser")
+    if say_failures(outcome, "rerun the command"):
         raise typer.Exit(Exit.MISSED)

@@ -1,7 +1,4 @@
-"""`fairtopk train` and `fairtopk evaluate`.
-
-`fairtopk train` with a goal: the search for a weight, in a table and a few sentences.
-"""
+"""`fairtopk train`, also with a goal, and `fairtopk evaluate`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fairtopk.cli.console import TrainingProgress, console, say, whole_numbers
+from fairtopk.cli.console import console, lengths, say, training_progress
 from fairtopk.errors import STOPS, Exit, InputError
-from fairtopk.terminal import add_row, table
+from fairtopk.terminal import UNDEFINED, add_row, mean_cell, number, table
 
 if TYPE_CHECKING:
     from fairtopk.runs.config import Config
@@ -19,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def train(
-    config: Annotated[Path, Argument(help="a TOML file; examples/ has one per method")],
+    config: Annotated[Path, Argument(help="a TOML file; examples/ has one for each method")],
     out: Annotated[Path, Option(help="new folder for the run")],
     set_: Annotated[
         list[str] | None, Option("--set", help="change a key of the config: method.c=1e5")
     ] = None,
     resume: Annotated[
-        bool, Option("--resume", help="start, or go on where a stopped run left off")
+        bool, Option("--resume", help="start, or continue a stopped run")
     ] = False,
     no_cache: Annotated[
-        bool, Option("--no-cache", help="train a warm-up anew that an earlier run has left")
+        bool, Option("--no-cache", help="do not reuse the warm-up of an earlier run")
     ] = False,
 ) -> None:
     """Train one method on one data set.
@@ -38,7 +35,7 @@ def train(
     from fairtopk.data.registry import warmups_home
     from fairtopk.runs.goal import load_run_file
 
-    settings, goal = load_run_file(config, set_ or ())  # faults are told without torch
+    settings, goal = load_run_file(config, set_ or ())  # wrong input is refused without torch
     if goal is not None:
         train_to_goal(settings, goal, out, resume=resume, no_cache=no_cache)
         return
@@ -48,7 +45,7 @@ def train(
     from fairtopk.runs.run import train_run
 
     finished = (out / METRICS).exists()
-    with TrainingProgress(f"{settings.method.name} on {settings.data.source}") as progress:
+    with training_progress(f"{settings.method.name} on {settings.data.source}") as progress:
         try:
             result = train_run(
                 settings,
@@ -60,7 +57,7 @@ def train(
             )
         except STOPS:
             if (out / MODEL).exists():
-                say(f"saved; go on with: {resume_command(out)}")
+                say(f"saved; continue with: {resume_command(out)}")
             raise
     show_result(result)
     if finished:
@@ -91,14 +88,14 @@ def evaluate(
     if protocol is not None:
         changes["protocol"] = protocol
     if k is not None:
-        changes["k"] = whole_numbers(k)
+        changes["k"] = lengths(k)
     for path in (out, per_query_path(out)) if out is not None else ():
         if path.exists():
             raise InputError(f"--out {out}: {path} exists; choose a new file")
     result, queries, identity = evaluate_run(run, changes, part=part, data=data)
     show_result(result)
     if not result["finished"]:
-        say("the run is not finished: these are figures of its last checkpoint")
+        say("the run is not finished: this is its last checkpoint")
     path = out or run / metrics_name(result)
     write_result(path, result, queries, identity)
     say(f"written to {path}")
@@ -106,60 +103,55 @@ def evaluate(
 
 def show_result(result: dict[str, Any]) -> None:
     """Print the means of a metrics file with their intervals, a column per K."""
-    from fairtopk.metrics.names import SHOWN
+    from fairtopk.metrics.names import TABLE_ROWS, lists_label
     from fairtopk.runs.result import measured_ks
 
     metrics, ks = result["metrics"], measured_ks(result)
     whose = "queries" if result["protocol"] == "whole" else "users"
     shown = table(
-        f"{result['method']} on {result['data']}, {result['part']}, {result['protocol']} lists "
-        f"(mean, 95 % interval over {whose})",
+        f"{result['method']} on {lists_label({**result, 'users': None})} "
+        f"(mean ± half of a 95 % interval over {whose})",
         "",
         *(f"K = {k}" for k in ks),
     )
-    for name, words in SHOWN.items():
-        if f"{name}@{ks[0]}" not in metrics:
-            continue
-        add_row(shown, words, *(_cell(metrics[f"{name}@{k}"]) for k in ks))
+    for name, label in TABLE_ROWS.items():
+        if f"{name}@{ks[0]}" in metrics:
+            cells = (metrics[f"{name}@{k}"] for k in ks)
+            add_row(shown, label, *(mean_cell(cell["mean"], cell["ci95"]) for cell in cells))
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
     if undefined := metrics[most]["undefined"]:
-        say(f"{undefined:,} of the {whose} excluded where {most} is undefined")
+        say(f"{undefined:,} {whose} excluded where {most} is undefined")
     if unmet := metrics.get("unmet", {}).get("mean"):
-        say(f"{unmet:.1%} of lists cannot give groups what is asked for, and come nearest")
+        say(f"{unmet:.1%} of the lists cannot meet the targets and come as close as possible")
     if result["needs_labels_when_serving"]:
         say(f"{result['method']} needs group labels when serving")
-    _show_other(result.get("other_protocol") or {})
+    _show_other_protocol(result.get("other_protocol") or {})
     for warning in result.get("warnings", []):
         say(f"warning: {warning}")
 
 
-def _show_other(told: dict[str, Any]) -> None:
-    """Print what a run's metrics file says of the other protocol, in a line."""
-    if "protocol" not in told:
+def _show_other_protocol(other: dict[str, Any]) -> None:
+    """Print the main metrics of the other protocol in a line."""
+    from fairtopk.metrics.names import PROTOCOLS, label
+
+    if "protocol" not in other:
         return
-    metrics, users = told["metrics"], told["users"]
+    metrics, users = other["metrics"], other["users"]
     k = next(iter(metrics)).partition("@")[2]
-    words = {"ndcg": "NDCG", "rank_exposure_gap": "gap by rank"}
-    means = {said: metrics[f"{name}@{k}"] for name, said in words.items()}
-    shown = [f"{said} {mean:.3g}" for said, mean in means.items() if mean is not None]
+    means = {name: metrics[f"{name}@{k}"] for name in ("ndcg", "rank_exposure_gap")}
+    figures = (f"{label(name)} {mean:.3g}" for name, mean in means.items() if mean is not None)
     some = f" of {users['measured']:,} drawn users" if users["measured"] < users["of"] else ""
-    say(f"{told['protocol']} lists{some}, K = {k}: {', '.join(shown)}; see {told['file']}")
-
-
-def _cell(cell: dict[str, Any]) -> str:
-    if cell["mean"] is None:
-        return "undefined"
-    low, high = cell["ci95"]
-    return f"{cell['mean']:.3g} ±{(high - low) / 2:.1g}"
+    where = PROTOCOLS[other["protocol"]]
+    say(f"{where}{some}, K = {k}: {', '.join(figures)}; see {other['file']}")
 
 
 def train_to_goal(
     config: "Config", goal: "Goal", out: Path, *, resume: bool, no_cache: bool
 ) -> None:
-    """Search for the weight that reaches a goal, and show what was found.
+    """Search for the weight that reaches a goal, and show the result.
 
-    A goal that is missed ends the command with its exit code, once all is written.
+    If the goal is missed the command ends with that exit code, after everything is written.
     """
     from fairtopk.data.registry import warmups_home
     from fairtopk.runs.goal import with_weight
@@ -168,116 +160,113 @@ def train_to_goal(
 
     finished = (out / METRICS).exists()
     try:
-        told = search_weight(
+        search = search_weight(
             config,
             goal,
             out,
             resume=resume,
             warmups=None if no_cache else warmups_home(),
-            progress=TrainingProgress,
+            progress=training_progress,
             notice=say,
         )
     except STOPS:
         if (out / GOAL).exists():
-            say(f"what was tried is kept; go on with: {resume_command(out, GOAL)}")
+            say(f"finished tries are kept; continue with: {resume_command(out, GOAL)}")
         raise
-    show_tries(told)
-    chosen = with_weight(config, told["chosen"]["weight"])
+    show_trials(search)
+    chosen = with_weight(config, search["chosen"]["weight"])
     show_result(read_result(out / METRICS, Owner(chosen)))
     written = (
         f"{out} is finished already: nothing was trained" if finished else f"written to {out}"
     )
-    for sentence in (verdict(told), on_test(told), written):
+    for sentence in (verdict(search), on_test(search), written):
         say(sentence)
-    if not told["reached"]:
+    if not search["reached"]:
         raise typer.Exit(Exit.MISSED)
 
 
-def show_tries(told: dict[str, Any]) -> None:
-    """Print what a search has tried, a row for each weight."""
-    target, accuracy = told["goal"]["target"]["metric"], told["accuracy"]
+def show_trials(search: dict[str, Any]) -> None:
+    """Print a row for each weight that a search has tried."""
+    from fairtopk.metrics.names import lists_label
+
+    target, accuracy = search["goal"]["target"]["metric"], search["accuracy"]
     shown = table(
-        f"{told['method']} on {told['data']}, {told['part']}, {told['protocol']} lists "
-        f"(in brackets: of colour-blind)",
-        told["parameter"],
+        f"{search['method']} on {lists_label(search)} (in brackets: relative to colour-blind)",
+        search["parameter"],
         target,
         accuracy,
         "",
     )
-    blind, chosen = told["colour_blind"], told["chosen"]["weight"]
+    blind, chosen = search["colour_blind"], search["chosen"]["weight"]
     cells = (f"{blind[key]:.3g}" for key in ("target", "keep"))
     add_row(shown, "0", *cells, "colour-blind" if chosen else "colour-blind, chosen")
-    for one in told["tries"]:
+    for one in search["tries"]:
         last = ", chosen" if one["weight"] == chosen else ""
         cells = (_goal_cell(one, key) for key in ("target", "keep"))
         add_row(shown, f"{one['weight']:g}", *cells, f"{_judged(one)}{last}")
     console.print(shown)
 
 
-def verdict(told: dict[str, Any]) -> str:
+def verdict(search: dict[str, Any]) -> str:
     """Return whether a goal was reached, by how much and with which weight, in a sentence."""
-    goal, weight = told["goal"], told["chosen"]["weight"]
-    target, accuracy = goal["target"]["metric"], told["accuracy"]
-    at = f"{told['parameter']} = {weight:g}"
-    chosen = next((one for one in told["tries"] if one["weight"] == weight), None)
+    goal, weight = search["goal"], search["chosen"]["weight"]
+    target, accuracy = goal["target"]["metric"], search["accuracy"]
+    at = f"{search['parameter']} = {weight:g}"
+    chosen = next((one for one in search["tries"] if one["weight"] == weight), None)
     if chosen is None:
         return (
-            f"not reached: no {told['parameter']} that was tried lowers {target} and keeps "
+            f"not reached: no {search['parameter']} that was tried lowers {target} and keeps "
             f"{accuracy}; falling back to the colour-blind model"
         )
-    kept = f" (at least {goal['keep']['at_least']:g} asked for)" if goal["keep"] else ""
+    kept = f" (goal: at least {goal['keep']['at_least']:g})" if goal["keep"] else ""
     figures = (
-        f"{target} is {chosen['target_relative']:.3g} of the colour-blind model's on "
-        f"{told['part']} lists (at most {goal['target']['at_most']:g} asked for), "
-        f"{accuracy} {chosen['keep_relative']:.4g}{kept}"
+        f"on {search['part']} lists {target} is {chosen['target_relative']:.3g} times that of "
+        f"the colour-blind model (goal: at most {goal['target']['at_most']:g}), {accuracy} "
+        f"{chosen['keep_relative']:.4g} times{kept}"
     )
-    if told["reached"]:
+    if search["reached"]:
         return f"reached at {at}: {figures}"
-    return f"not reached: at {at}, the best found, {figures}; {_why(told)}"
+    return f"not reached: at {at}, the best found, {figures}; {_why(search)}"
 
 
-def on_test(told: dict[str, Any]) -> str:
-    """Return what the chosen model has on lists that the search has not seen, in a sentence."""
-    chosen = told["test"]["chosen"]
+def on_test(search: dict[str, Any]) -> str:
+    """Return how the chosen model does on test lists, which the search did not use."""
+    chosen = search["test"]["chosen"]
     gap, accuracy = (
-        "undefined" if chosen[key] is None else f"{chosen[key]:.4g}"
-        for key in ("target_relative", "keep_relative")
+        number(chosen[key], undefined=UNDEFINED) for key in ("target_relative", "keep_relative")
     )
-    return (
-        f"on test lists, which the search has not looked at, these are {gap} and {accuracy} of "
-        f"the colour-blind model's"
-    )
+    return f"on test lists, which the search did not use: {gap} times and {accuracy} times"
 
 
-def _why(told: dict[str, Any]) -> str:
-    """Return why a search ended without what was asked for."""
-    parameter, blind = told["parameter"], told["colour_blind"]
+def _why(search: dict[str, Any]) -> str:
+    """Return why a search ended without reaching its goal."""
+    parameter, blind = search["parameter"], search["colour_blind"]
     reasons = {
-        "flat": f"the gap no longer falls although {parameter} rises",
-        "top": f"{parameter} is as large as it gets",
+        "flat": f"the gap no longer falls as {parameter} rises",
+        "top": f"{parameter} is at its largest value",
         "narrow": f"a larger {parameter} does not lower the gap",
-        "runs": f"all runs are used up ({len(told['tries'])}; goal.runs allows more)",
+        "runs": f"all {len(search['tries'])} runs are used; raise goal.runs for more",
     }
-    why = reasons[told["ended"]]
-    if not all(one["accurate"] for one in told["tries"]):
-        why = f"a larger {parameter} loses too much {told['accuracy']}"
+    why = reasons[search["ended"]]
+    if not all(one["accurate"] for one in search["tries"]):
+        why = f"a larger {parameter} costs too much {search['accuracy']}"
     chance = (blind["by_chance"] or 0.0) / blind["target"]
-    if chance <= told["goal"]["target"]["at_most"]:
+    if chance <= search["goal"]["target"]["at_most"]:
         return why
-    return f"{why}, and chance alone would leave {chance:.2g} of the gap"
+    return f"{why}, and the chance level is {chance:.2g} times the gap"
 
 
 def _goal_cell(one: dict[str, Any], key: str) -> str:
     if one[key] is None:
-        return "undefined"
+        return UNDEFINED
     return f"{one[key]:.3g} ({one[f'{key}_relative']:.3g})"
 
 
 def _judged(one: dict[str, Any]) -> str:
     if "failure" in one:
-        return "training broke off"
+        return "training diverged"
     if one["fair"] and one["accurate"]:
         return "reaches the goal"
     if one["fair"]:
-        return "loses too much"
+        return "costs too much"
     return "not fair enough" if one["accurate"] else "neither"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor, nn
 
-from fairtopk.checks import checked_choice, checked_whole, one_or_several_ks, plain
+from fairtopk.checks import checked_choice, checked_whole, native, one_or_several_ks
 from fairtopk.errors import InputError, KindError
 from fairtopk.objectives._hash_table import FIRST_SIZE, FREE, hash_texts
 from fairtopk.objectives.averages import (
@@ -260,7 +260,7 @@ def _not_halved(table: Tensor, made: Tensor) -> Tensor:
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:
     """Return the settings of a preset, changed by those given to the loss of that name."""
     values = {**PRESETS[checked_choice("preset", preset, PRESETS)], **given}
-    values = {name: plain(value) for name, value in values.items()}
+    values = {name: native(value) for name, value in values.items()}
     if "k" in given:
         try:
             ks = one_or_several_ks(given["k"])

@@ -1,59 +1,187 @@
-"""What things are called on a page, and what they mean.
+"""What metrics and other terms are called on pages and in tables, and what they mean.
 
-What the names in an audit mean, in words.
+One table, `TERMS`, serves the command line, the pages, ``audit.json`` and the model card.
 """
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 MSE = "_mse"
-GAPS = {
-    "exposure_gap": "Exposure (Eq. 9)",
-    "exposure_gap_released": "Exposure, as released",
-    "rank_exposure_gap": "Exposure by rank",
-    "representation_gap": "Share of the top",
-    "rsp": "Parity (RSP)",
-    "reo": "Opportunity (REO)",
-    "rsp_split": "Parity (RSP), items in several groups",
-    "reo_split": "Opportunity (REO), items in several groups",
+
+
+class Term(NamedTuple):
+    """A metric, or another word of a report.
+
+    Attributes:
+        label: Its name in tables and on pages.
+        definition: What it means, in sentences.
+        short: Its name in narrow columns that compare gaps.
+    """
+
+    label: str
+    definition: str = ""
+    short: str = ""
+
+
+TERMS = {
+    "ndcg": Term(
+        "NDCG",
+        "Quality of the top K: the sum of (2^relevance - 1) / log2(1 + rank), divided by that "
+        "of the best order of the same list. 1 is best; undefined for a list without a "
+        "relevant item.",
+    ),
+    "exposure_gap": Term(
+        "exposure gap (Eq. 9)",
+        "Difference between groups in softmax exposure. An item's exposure is the softmax of "
+        "the scores over the whole list; a group gets the sum over its items in the top K, "
+        "divided by its number of items in the whole list. The gap shrinks when scores get "
+        "flatter, even if the order stays the same: read it together with the gap by rank and "
+        "the spread of scores.",
+        "Eq. 9",
+    ),
+    "exposure_gap_released": Term(
+        "exposure gap (released code)",
+        "The same difference as the paper's released code computes it: softmax over the top K "
+        "alone, mean over a group's items there, 0 for a group without any.",
+        "as released",
+    ),
+    "rank_exposure_gap": Term(
+        "exposure gap by rank",
+        "Difference between groups in exposure by rank, which depends on the order alone. With "
+        "three or more groups it is the largest difference between two that the list has.",
+        "by rank",
+    ),
+    "representation_gap": Term(
+        "selection-rate gap",
+        "Difference between groups in selection rate. Neither scores nor the order within the "
+        "top K count.",
+        "selection rate",
+    ),
+    "rsp": Term(
+        "statistical parity (RSP)",
+        "Standard deviation over groups of the selection rate in all lists together, divided "
+        "by its mean. One value for all lists: it has no sign, no square and no test over "
+        "lists.",
+    ),
+    "reo": Term("equal opportunity (REO)", "RSP of the relevant items alone."),
+    "rsp_split": Term("RSP, items in several groups"),
+    "reo_split": Term("REO, items in several groups"),
+    "impact_ratio": Term(
+        "exposure ratio (impact_ratio)",
+        "Mean exposure by rank of the group with the lowest, divided by that of the group with "
+        "the highest, each over the lists that have the group. At most 1; the four-fifths rule "
+        "demands 0.8. The interval belongs to these two groups, the same in all resamples: if "
+        "it contains 1, the data do not show which of them is more exposed.",
+    ),
+    "ratio_to_most": Term(
+        "exposure ratio to the highest",
+        "Mean exposure by rank of a group divided by that of the group with the highest, the "
+        "same in all resamples: an interval that contains 1 leaves open which is more exposed.",
+    ),
+    "rank_exposure": Term(
+        "exposure",
+        "Exposure by rank: the sum of 1 / log2(1 + rank) over a group's items in the top K, "
+        "divided by its number of items in the whole list.",
+    ),
+    "representation": Term(
+        "selection rate",
+        "The share of a group's items that are in the top K.",
+    ),
+    "score_spread": Term(
+        "spread of scores",
+        "Standard deviation of the scores of a list, averaged over lists (over training lists "
+        "at the epoch that was kept, if a run has not measured it). If it falls together with "
+        "a softmax gap, part of that fall comes from flatter scores.",
+    ),
+    "group_auc": Term(
+        "group AUC",
+        "How well scores tell groups apart: the share of pairs of an item of the named group "
+        "and another item in which the first has the higher score (ties count half), averaged "
+        "over sampled lists with both. 0.5 is not at all. A model that takes no groups as "
+        "input can still reveal them.",
+    ),
+    "signed": Term(
+        "signed gap",
+        "Named group minus the rest: negative means that the named group is under-exposed. "
+        "The named group of an audit is the one with the fewest rows.",
+    ),
+    "averages": Term(
+        "mean absolute, mean squared",
+        "The absolute or squared gap of each list, averaged over the lists where it is "
+        "defined: those with at least two groups.",
+    ),
+    "floor": Term(
+        "chance level",
+        "Mean gap that remains if the known labels of each list are shuffled. It is above 0 "
+        "however fair the order, since tops are short. A gap at its chance level, or one whose "
+        "signed mean is near 0, may be chance.",
+    ),
+    "p": Term(
+        "p",
+        "How often shuffled labels give a mean signed gap at least as far from its expectation "
+        "(two-sided; the observed gap counts as one shuffle); never below 1 / (shuffles + 1).",
+    ),
+    "impact_ratio_p": Term(
+        "p of the exposure ratio",
+        "How often shuffled labels give an exposure ratio at least as low. Its chance level "
+        "(expected) is their mean, which is below 1 as well, the more so the fewer the lists.",
+    ),
+    "ci95": Term("95 % interval", "By bootstrap over lists, 1,000 resamples."),
+    "undefined": Term(
+        "undefined",
+        "Lists without a value of the metric, such as those with one group only; they are "
+        "excluded from its mean.",
+    ),
+    "tied": Term(
+        "tied",
+        "Lists in which row order decides a metric: items of different groups (for ndcg: of "
+        "different relevance) have equal scores or ranks, on both sides of the cut or, for "
+        "metrics that weigh positions (ndcg, impact_ratio, rank_exposure_gap), anywhere in the "
+        "top. Ties keep row order. tied_at_cut counts those with a tie across the cut.",
+    ),
+    "share_at_rank": Term(
+        "share at rank", "Share of the lists with this position in which the group holds it."
+    ),
+    "exposure_to_rank": Term(
+        "exposure up to rank",
+        "The group's share of 1 / log2(1 + rank), summed over all lists up to this position.",
+    ),
+    "lists": Term(
+        "sampled lists, full catalogue",
+        "Sampled: a user's held-out items among items drawn from those the user never rated. "
+        "Full: among all of them. The two can rank methods differently.",
+    ),
+    "colour_blind": Term(
+        "colour-blind",
+        "Trained without a fairness penalty. Other models are compared with the colour-blind "
+        "model that has the highest NDCG at the first K.",
+    ),
 }
-MEANINGS = {
-    "NDCG@K": "How good the top K of a list is: gain 2^rating - 1, divided by log2(1 + rank), "
-    "over that of the best possible order. 1 is best.",
-    "Exposure (Eq. 9)": "Attention is the softmax of the scores over the whole list. A group "
-    "gets that of its items in the top K, divided by its number of items in the whole list. "
-    "The gap is the difference between groups. It shrinks when scores get flatter, even if the "
-    "order stays: look at the gap by rank and at the spread of scores too.",
-    "Exposure, as released": "What the paper's released code computes: softmax over the top K "
-    "alone, mean over a group's items there, 0 for a group without any.",
-    "Exposure by rank": "Attention is 1 / log2(1 + rank) in the top K, added up for a group "
-    "and divided by its number of items in the whole list. Only the order counts.",
-    "Share of the top": "A group's items in the top K divided by its items in the whole list. "
-    "Neither scores nor order within the top count.",
-    "Parity (RSP), opportunity (REO)": "The chance of a group is its number of items in the "
-    "top K of all lists over its number of items in all lists. RSP is the standard deviation "
-    "of the groups' chances over their mean, REO the same of relevant items alone: one value "
-    "of all lists together, so there is no sign, no square and no test over lists.",
-    "Mean absolute, mean squared": "The gap of each list without its sign, or its square, "
-    "averaged over the lists where it is defined: those with two groups. With three groups or "
-    "more it is the largest difference between two.",
-    "Signed": "Named group minus the rest: below 0, the named group gets less than the rest.",
-    "By chance": "Even an order that knows nothing of groups has a gap above 0 in most lists, "
-    "since tops are short: the mean gap that is left when labels are shuffled within each "
-    "list. A gap no larger than that, or one whose signed mean is near 0, may be chance.",
-    "Spread of scores": "Standard deviation of the scores in a list, averaged over lists "
-    "(where a run has not measured that, over training lists at the epoch that was kept). If "
-    "it falls together with a softmax gap, part of the fall is flattening.",
-    "Group AUC": "How well the scores of a list tell its groups apart: the share of pairs of "
-    "an item of the named group and one of the rest in which the first has the higher score, "
-    "equal scores counting half; the mean over sampled lists that have both. 0.5 is not at "
-    "all. A model that takes no groups can still give them away.",
-    "Sampled lists, full catalogue": "Sampled: a user's held-out items among items drawn from "
-    "those the user never rated. Full: among all of them. The two can rank methods "
-    "differently.",
-    "Colour-blind": "Trained without a fairness penalty. Of several such models, others are "
-    "compared with the one that has the highest NDCG at the first K.",
+SOFTMAX_GAPS = ("exposure_gap", "exposure_gap_released")
+GAPS = (*SOFTMAX_GAPS, "rank_exposure_gap", "representation_gap")
+OVERALL = ("rsp", "reo", "rsp_split", "reo_split")  # one value for all lists together
+AUDITED = (
+    "ndcg", "score_spread", "rank_exposure", "representation", "impact_ratio", "ratio_to_most",
+    "rank_exposure_gap", "representation_gap", "exposure_gap", "exposure_gap_released",
+    "signed", "floor", "p", "impact_ratio_p", "ci95", "undefined", "tied", "share_at_rank",
+    "exposure_to_rank",
+)  # fmt: skip
+ON_PAGES = (
+    "ndcg", "exposure_gap", "exposure_gap_released", "rank_exposure_gap", "rank_exposure",
+    "representation_gap", "representation", "rsp", "reo", "averages", "signed", "floor",
+    "score_spread", "group_auc", "lists", "colour_blind",
+)  # fmt: skip
+TABLE_ROWS = {  # what a table of a run shows, in this order
+    "ndcg": TERMS["ndcg"].label,
+    **{
+        f"{gap}{form}": label or TERMS[gap].label
+        for gap in ("exposure_gap", "rank_exposure_gap", "representation_gap")
+        for form, label in (("", ""), ("_signed", "  signed gap"), ("_floor", "  chance level"))
+    },
+    **{name: TERMS[name].label for name in OVERALL},
 }
-CURVES = {
+PROTOCOLS = {"full": "full catalogue", "sampled": "sampled lists", "whole": "whole lists"}
+LOGGED = {  # numbers of the log of a run
     "loss": "Loss",
     "ranking": "Ranking loss",
     "penalty": "Penalty",
@@ -62,95 +190,47 @@ CURVES = {
     "spread": "Spread of scores",
 }
 
-KINDS = {"full": "full catalogue", "sampled": "sampled lists", "whole": "whole lists"}
+
+def label(metric: str) -> str:
+    """Return the label of a metric, also of a squared gap; an unknown one keeps its name.
+
+    Example:
+        >>> label("rank_exposure_gap_mse")
+        'exposure gap by rank, squared'
+    """
+    name = metric.removesuffix(MSE)
+    text = TERMS[name].label if name in TERMS else name
+    return text if name == metric else f"{text}, squared"
 
 
-SHOWN = {
-    "ndcg": "NDCG",
-    "exposure_gap": "exposure gap (Eq. 9)",
-    "exposure_gap_signed": "  signed",
-    "exposure_gap_floor": "  by chance",
-    "rank_exposure_gap": "exposure gap by rank",
-    "rank_exposure_gap_signed": "  signed",
-    "rank_exposure_gap_floor": "  by chance",
-    "representation_gap": "gap in share of the top",
-    "representation_gap_signed": "  signed",
-    "representation_gap_floor": "  by chance",
-    "rsp": "statistical parity (RSP)",
-    "reo": "equal opportunity (REO)",
-    "rsp_split": "RSP of the groups in labels",
-    "reo_split": "REO of the groups in labels",
-}
+def heading(metric: str) -> str:
+    """Return the label of a metric with a capital, as it starts a line of a page."""
+    text = label(metric)
+    return text[:1].upper() + text[1:]
 
 
-def gap_words(name: str) -> str:
-    """Return what a gap is called; one that this page does not know keeps its name."""
-    return GAPS.get(name, name)
+def page_definitions() -> dict[str, str]:
+    """Return the definitions that pages of runs show, by label."""
+    return {heading(name): TERMS[name].definition for name in ON_PAGES}
 
 
-def logged_words(name: str) -> str:
-    """Return what a number of the log is called."""
+def audit_definitions(left_out: Iterable[str]) -> dict[str, str]:
+    """Return the definitions of what an audit measures, by name."""
+    return {name: TERMS[name].definition for name in AUDITED if name not in left_out}
+
+
+def logged_label(name: str) -> str:
+    """Return the label of a number of the log."""
     if not name.startswith("valid_"):
-        return CURVES.get(name, name)
+        return LOGGED.get(name, name)
     metric, _, k = name.removeprefix("valid_").partition("@")
-    gap = f"{gap_words(metric)} gap" if metric != "ndcg" else "NDCG"
-    return f"Validation: {gap}, K = {k}"
+    return f"Validation: {label(metric)}, K = {k}"
 
 
-def lists_words(lists: dict[str, Any]) -> str:
-    """Return which lists were ranked, in a few words."""
-    protocol = lists.get("protocol")
-    kind = KINDS.get(str(protocol), protocol)
+def lists_label(lists: dict[str, Any]) -> str:
+    """Return which lists were ranked: data, part of the data and protocol."""
+    protocol = str(lists.get("protocol"))
     some = f" of {lists['users']}" if lists.get("users") else ""
-    return f"{lists.get('data')}, {lists.get('part')}, {kind}{some}"
-
-
-def number(value: float | None) -> str:
-    """Return a number as a table shows it."""
-    return "\u2013" if value is None or value != value else f"{value:.4g}"
-
-
-DEFINITIONS = {
-    "ndcg": "sum of (2^relevance - 1) / log2(1 + rank) over the top K, over that of the best "
-    "order of the same list; undefined for a list without a relevant item",
-    "score_spread": "population standard deviation of the scores of a list: softmax exposure "
-    "shrinks with it although the order stays the same",
-    "rank_exposure": "what a group gets: sum of 1 / log2(1 + rank) over its items in the top "
-    "K, over the number of its items in the whole list",
-    "representation": "number of a group's items in the top K, over the number of its items in "
-    "the whole list",
-    "impact_ratio": "mean rank exposure of the group that gets least over that of the group "
-    "that gets most, each over the lists that have it; at most 1; its interval is that of "
-    "these two groups, the same in all resamples: one that holds 1 leaves open who gets more; "
-    "the four-fifths rule asks for 0.8",
-    "ratio_to_most": "mean rank exposure of a group over that of the group that gets most, "
-    "which is the same group in all resamples: an interval that holds 1 leaves open who gets "
-    "more",
-    "rank_exposure_gap": "difference between groups in rank exposure, per list; with three or "
-    "more groups the largest between two that the list has",
-    "representation_gap": "the same difference in representation",
-    "exposure_gap": "the same difference in softmax exposure (Eq. 9): softmax of the scores "
-    "over the whole list, summed over a group's items in the top K, over the number of its "
-    "items in the whole list",
-    "exposure_gap_released": "the same difference as the authors' code computes it: softmax "
-    "over the top K alone, mean over a group's items there, 0 without one",
-    "signed": "named group less all other known groups taken together: above 0 it is favoured; "
-    "the named group is the one with the fewest rows",
-    "floor": "mean gap that is left if the known labels of each list are shuffled: what chance "
-    "alone does, however fair the order",
-    "p": "how often such shuffles give a mean signed gap at least as far from what is expected "
-    "of them, the observed one counted as one (two-sided); never below 1 / (shuffles + 1)",
-    "impact_ratio_p": "how often such shuffles give an impact ratio as low or lower; "
-    "expected is their mean, which is below 1 too, the more so the fewer the lists",
-    "ci95": "95 % interval by bootstrap over lists, 1,000 resamples",
-    "undefined": "lists for which a metric is undefined, such as those that lack two groups; "
-    "they are left out of its mean",
-    "tied": "lists in which the order of rows decides a metric: items that differ in group "
-    "(for ndcg in relevance) have equal scores or ranks, on both sides of the cut, or for "
-    "metrics that weigh places (ndcg, impact_ratio, rank_exposure_gap) anywhere in the top; of "
-    "equals the earlier row is first; tied_at_cut are those with equals on both sides of it",
-    "share_at_rank": "share of the lists that have this place in which the group holds it",
-    "exposure_to_rank": "the group's share of 1 / log2(1 + rank) summed over the places up to "
-    "this one of all lists",
-}
-SOFTMAX = ("score_spread", "exposure_gap", "exposure_gap_released")
+    return (
+        f"{lists.get('data')}, {lists.get('part')}, {PROTOCOLS.get(protocol, protocol)}{some}"
+    )

@@ -1,13 +1,11 @@
-"""`compare`: two runs on the same lists, query by query."""
+"""`ft.compare`: two runs on the same lists, tested query by query."""
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from fairtopk.checkpoints import Saved
@@ -28,14 +26,14 @@ from fairtopk.runs.result import (
 )
 from fairtopk.statistics import Difference, holm, paired_differences
 from fairtopk.storage import replacing, write_text
-from fairtopk.terminal import add_row, shown, table
+from fairtopk.terminal import add_row, as_text, shown, table
 
 GIVE = (
     "give the folder of a finished run, or a metrics file such as its metrics.json or what "
     "fairtopk evaluate wrote"
 )
 
-# What two results must agree on, in words, and what to do if they do not.
+# What two results must agree on, and what to do if they do not.
 ALIKE = {
     "checksum": ("the checksum of the data, groups and all,", "train both on one data set"),
     "split": ("the split", "train both on one split"),
@@ -51,14 +49,14 @@ ALIKE = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changes from a run a to a run b, by metric; printing it shows a table.
+    """The differences of a run b from a run a, by metric; printing it shows a table.
 
     Attributes:
         a: The folder of the first.
         b: The folder of the second.
-        lists: Which lists both ranked, in words.
+        lists: Which lists both ranked.
         metrics: Means, difference, interval and p-value of each metric.
-        p_holm: The p-values by Holm's correction for all metrics of this comparison.
+        p_holm: The p-values with Holm's correction for all metrics of this comparison.
     """
 
     a: str
@@ -68,7 +66,7 @@ class Comparison:
     p_holm: dict[str, float]
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a row per metric; `difference` is b less a, from `low` to `high` at 95 %."""
+        """Return a row per metric; `difference` is b minus a, `low` to `high` at 95 %."""
         rows = [
             {
                 "metric": name,
@@ -107,38 +105,34 @@ class Comparison:
             difference = f"{change:.4g} ±{(high - low) / 2:.2g}"
             figures = (f"{a:.4g}", f"{b:.4g}", difference, f"{p:.2g}", f"{p_holm:.2g}")
             add_row(shown, name, *figures)
-        shown.columns[0].overflow = "fold"
         for column in shown.columns[1:]:
             column.no_wrap = True
         undefined = max(found.undefined for found in self.metrics.values())
         shown.caption = (
             f"±: half of a 95 % interval over lists. p: randomisation over lists. Holm: for "
-            f"{len(self.metrics)} metrics. Undefined, and left out: up to {undefined:,} lists."
+            f"{len(self.metrics)} metrics. Excluded as undefined: up to {undefined:,} lists."
         )
-        shown.caption_justify = "left"
         return shown
 
     def __str__(self) -> str:
-        text = io.StringIO()
-        Console(file=text, width=200, force_terminal=False).print(self)
-        return text.getvalue().rstrip("\n")
+        return as_text(self)
 
 
 def compare(
     run_a: str | Path, run_b: str | Path, *, metrics: Sequence[str] | None = None
 ) -> Comparison:
-    """Return what changes from a run to another, tested query by query.
+    """Return how two runs differ, tested query by query.
 
-    Both must have ranked the same lists: one data set, groups, split, part and protocol, and
-    where lists are sampled, one seed. Each p-value is of a paired randomisation test over
-    queries: it tells whether these two models differ, not whether two methods would with other
+    Both must have ranked the same lists: the same data set, groups, split, part and protocol,
+    and for sampled lists the same seed. Each p-value is from a paired randomisation test over
+    queries: it shows whether these two models differ, not whether two methods would with other
     seeds.
 
     Args:
         run_a: The folder of a finished run, or a metrics file that `fairtopk evaluate` wrote.
-        run_b: The same of the other.
-        metrics: Names such as ``ndcg@50``. Left out, all that both have; Holm's correction is
-            for as many, so the fewer there are, the smaller a difference can be told.
+        run_b: The same for the other run.
+        metrics: Names such as ``ndcg@50``; by default all that both have. Holm's correction is
+            for this number of metrics: with fewer, smaller differences can be detected.
     """
     a, b = checked_path("run_a", run_a), checked_path("run_b", run_b)
     of_a, of_b = _per_query(a), _per_query(b)
@@ -181,7 +175,7 @@ def _per_query(path: Path) -> Saved:
     kept = per_query_path(metrics)
     if not kept.exists():
         raise InputError(
-            f"{metrics} has no {kept.name} beside it, with the values of each query; measure "
+            f"{metrics} has no {kept.name} next to it with the values of each query; measure "
             f"the run again with fairtopk evaluate, and give the metrics file that it writes"
         )
     return read_queries(kept, result)
@@ -196,7 +190,9 @@ def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
                 f"the other; {advice}"
             )
     if not torch.equal(of_a.tensors[USER], of_b.tensors[USER]):
-        raise InputError(f"{a} and {b} cannot be compared: they are of other users or queries")
+        raise InputError(
+            f"{a} and {b} cannot be compared: they rank different users or queries"
+        )
 
 
 def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -211,5 +207,5 @@ def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:
 
 
 def _name(path: Path) -> str:
-    """Return what a run is called, without where it is."""
+    """Return the name of a run's folder."""
     return (path if path.is_dir() else path.parent).resolve().name

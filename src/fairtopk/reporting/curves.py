@@ -1,42 +1,67 @@
-"""From results to trade-off curves: runs that differ in seed only are one point.
+"""Trade-off curves of a sweep: means over seeds, and paired tests against colour-blind.
 
-A curve is a method with its settings, its points are weights of the penalty. Nothing but seeds
-is averaged: two runs of one method whose settings differ are on two curves, named by what
-differs.
+Runs that differ in seed only are one point. A curve is a method with its settings, its points
+are weights of the penalty. Nothing but seeds is averaged: two runs of one method whose settings
+differ are on two curves, named by what differs. Intervals over seeds are by Student's t.
 
-Which differences from the colour-blind model are more than chance over users.
-
-For each user, the difference from the colour-blind run of the same seed is averaged over seeds;
-then signs are drawn at random over users. So there is one test per point and metric, whatever
-the number of seeds, and it tells whether these models differ, not whether other seeds would.
+For a test, the difference from the colour-blind run of the same seed is averaged over seeds for
+each user; then signs are drawn at random over users. So there is one test per point and metric,
+whatever the number of seeds. It shows whether these models differ, not whether other seeds
+would.
 """
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
+from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.metrics.intervals import means_with_intervals
-from fairtopk.metrics.names import GAPS, MSE, lists_words
+from fairtopk.metrics.names import GAPS, MSE, OVERALL, lists_label
 from fairtopk.reporting.results import USER, Result
 from fairtopk.statistics import FLIPS, Difference, holm, paired_differences
 
 NOT_GAPS = ("_signed", "_floor", "_p")
+LEVEL = 0.05
+MOST_TESTS = int(LEVEL * (FLIPS + 1))  # at once; with more, no p-value could be below LEVEL
+
+Tests = dict[str, dict[str, Difference]]  # by name of a point and of a metric
 
 
 class Cell(NamedTuple):
-    """A mean over seeds and its 95 % interval: over seeds, or with one seed over users."""
+    """A mean and its 95 % interval: over seeds, or with one seed over users.
+
+    Attributes:
+        mean: NaN without a value.
+        low: Lower end of the interval; NaN where there is none.
+        high: Its upper end.
+        seeds: Number of seeds with a value.
+    """
 
     mean: float
     low: float
     high: float
+    seeds: int = 1
+
+    @property
+    def half(self) -> float:
+        """Half of the interval."""
+        return (self.high - self.low) / 2
+
+
+def seed_mean(values: Sequence[float]) -> Cell:
+    """Return the mean of one value per seed, with its interval by Student's t."""
+    n = len(values)
+    mean = sum(values) / n if n else math.nan
+    if n < 2:
+        return Cell(mean, math.nan, math.nan, n)
+    half = float(student_t.ppf(0.975, n - 1)) * float(np.std(values, ddof=1)) / math.sqrt(n)
+    return Cell(mean, mean - half, mean + half, n)
 
 
 @dataclass(frozen=True)
@@ -45,9 +70,9 @@ class Point:
 
     Attributes:
         curve: Name of its curve.
-        label: The weight of its penalty, in words.
+        label: The weight of its penalty.
         results: One per seed, by seed.
-        values: Of each metric that some seed has.
+        values: Each metric that some seed has.
     """
 
     curve: str
@@ -57,7 +82,7 @@ class Point:
 
     @property
     def name(self) -> str:
-        """What the point is called where its curve is not at hand."""
+        """The name of the point with that of its curve."""
         return f"{self.curve}, {self.label}" if self.label else self.curve
 
     @property
@@ -72,14 +97,14 @@ class Point:
 
 @dataclass(frozen=True)
 class View:
-    """All that was measured on the same kind of lists.
+    """All results on the same kind of lists.
 
     Attributes:
-        label: Which lists, in words.
+        label: Which lists.
         ks: Every K, rising.
         gaps: Every gap, such as ``exposure_gap``.
         curves: Name to points, by weight.
-        base: The colour-blind point that others are compared with, if there is one.
+        base: The colour-blind point that others are compared with, or None.
     """
 
     label: str
@@ -102,15 +127,15 @@ def views_of(results: list[Result]) -> list[View]:
 
 
 def fairest(view: View, gap: str, k: int, *, loss: float) -> Point | None:
-    """Return the penalised point with the smallest gap among those that lose no more NDCG.
+    """Return the penalised point with the smallest gap that loses at most a share of NDCG.
 
-    Where all lose more, it is the one that loses least.
+    If all lose more, it is the one that loses least; None without a base or such a point.
 
     Args:
-        view: With a base, or nothing is found.
+        view: The points.
         gap: Such as ``exposure_gap``.
-        k: Of NDCG and gap.
-        loss: Share of the base's NDCG.
+        k: K of NDCG and gap.
+        loss: Share of the base's NDCG that may be lost.
     """
     if view.base is None:
         return None
@@ -144,20 +169,21 @@ def _view(label: str, results: list[Result]) -> View:
 
 
 def _as_base(point: Point, k: int) -> tuple[bool, float]:
-    """Return what the base has most of: being of a method without a penalty, then NDCG."""
+    """Return the order of candidates for the base: methods without a penalty, then NDCG."""
     ndcg = point.mean(f"ndcg@{k}")
     return not point.label, -math.inf if math.isnan(ndcg) else ndcg
 
 
 def _gaps(names: Iterable[str]) -> list[str]:
-    """Return the gaps that were measured: those known here first."""
+    """Return the measured gaps, known ones first."""
+    known = (*GAPS, *OVERALL)
     found = {name.partition("@")[0].removesuffix(MSE) for name in names}
     found = {
         name
         for name in found
-        if name in GAPS or ("gap" in name and not name.endswith(NOT_GAPS))
+        if name in known or ("gap" in name and not name.endswith(NOT_GAPS))
     }
-    return [name for name in GAPS if name in found] + sorted(found - set(GAPS))
+    return [name for name in known if name in found] + sorted(found - set(known))
 
 
 def point_of(curve: str, results: list[Result]) -> Point:
@@ -169,7 +195,7 @@ def point_of(curve: str, results: list[Result]) -> Point:
 
 
 def _weight_text(weight: float) -> str:
-    """Return a weight in few digits, but never two weights alike."""
+    """Return a weight in few digits, unless that would make two weights equal."""
     short = f"{weight:g}"
     return short if float(short) == weight else repr(weight)
 
@@ -178,19 +204,17 @@ def _values(results: list[Result]) -> dict[str, Cell]:
     names = list(dict.fromkeys(name for result in results for name in result.metrics))
     if len(results) == 1:
         return {name: _cell_of_one(results[0].metrics[name]) for name in names}
-    columns = {
-        name: torch.tensor([_mean(result, name) for result in results], dtype=torch.float64)
-        for name in names
-    }
+    means = {name: [_mean(result, name) for result in results] for name in names}
     return {
-        name: Cell(found.mean, *found.ci95)
-        for name, found in means_with_intervals(columns, seed=0).items()
+        name: seed_mean([value for value in values if not math.isnan(value)])
+        for name, values in means.items()
     }
 
 
 def _cell_of_one(found: dict[str, Any]) -> Cell:
-    low, high = found.get("ci95") or (None, None)
-    return Cell(*(math.nan if value is None else value for value in (found["mean"], low, high)))
+    values = found["mean"], *(found.get("ci95") or (None, None))
+    mean, low, high = (math.nan if value is None else float(value) for value in values)
+    return Cell(mean, low, high)
 
 
 def _mean(result: Result, name: str) -> float:
@@ -222,12 +246,12 @@ def _curve_names(results: list[Result]) -> dict[str, list[Result]]:
 
 
 def _distinct_labels(lists: list[dict[str, Any]]) -> list[str]:
-    """Return what each set of lists is called; where two would be alike, with what differs."""
+    """Return the label of each set of lists; labels that would be equal name what differs."""
     labels = []
     for one in lists:
-        alike = [other for other in lists if lists_words(other) == lists_words(one)]
+        alike = [other for other in lists if lists_label(other) == lists_label(one)]
         keys = [key for key in one if len({_key(other.get(key)) for other in alike}) > 1]
-        labels.append(", ".join([lists_words(one), *(f"{key} {one[key]}" for key in keys)]))
+        labels.append(", ".join([lists_label(one), *(f"{key} {one[key]}" for key in keys)]))
     return labels
 
 
@@ -251,12 +275,6 @@ def _grouped(results: list[Result], key: Callable[[Result], Hashable]) -> list[l
     return list(found.values())
 
 
-LEVEL = 0.05
-MOST = int(LEVEL * (FLIPS + 1))  # tests at once; with more, none could be below LEVEL
-
-Tests = dict[str, dict[str, Difference]]
-
-
 class Queries(NamedTuple):
     """The values of each user: their numbers, ``[Q]``, and name of a metric to ``[Q]``."""
 
@@ -265,7 +283,7 @@ class Queries(NamedTuple):
 
 
 def paired_tests(view: View, metrics: list[str]) -> Tests:
-    """Return by name of a point what changes from the base to it; none where it cannot be told.
+    """Return the differences of each point from the base, by name of the point.
 
     Points without a file of each user's values, or without a seed in common with the base, are
     left out.
@@ -275,23 +293,17 @@ def paired_tests(view: View, metrics: list[str]) -> Tests:
     base = {result.run.seed: user_values(result, metrics) for result in view.base.results}
     found = {}
     for point in view.points:
-        if point is not view.base and (changes := _changes(point, base, metrics)):
-            found[point.name] = changes
+        pair = None if point is view.base else paired_values(point, base, metrics)
+        if pair is not None:
+            found[point.name] = paired_differences(*pair)
     return found
 
 
 def corrected(tests: Tests, metrics: list[str]) -> dict[tuple[str, str], float]:
-    """Return by point and metric the p-values of the tests behind one table, by Holm."""
+    """Return the p-values of one table with Holm's correction, by point and metric."""
     keys = [(point, name) for point, of in tests.items() for name in metrics if name in of]
     p_values = holm(np.array([tests[point][name].p for point, name in keys], float))
     return dict(zip(keys, p_values.tolist(), strict=True))
-
-
-def _changes(
-    point: Point, base: dict[int, Queries | None], metrics: list[str]
-) -> dict[str, Difference]:
-    pair = paired_values(point, base, metrics)
-    return paired_differences(*pair) if pair is not None else {}
 
 
 def paired_values(
@@ -300,12 +312,12 @@ def paired_values(
     """Return the metrics of the base and of a point, user by user, means over seeds, ``[Q]``.
 
     Args:
-        point: What is compared.
-        base: By seed, what it is compared with.
+        point: The point.
+        base: The values of the base, by seed.
         metrics: Names; those that a run lacks are left out.
 
     Returns:
-        None where there are no users, or no metrics, that both have.
+        None if they share no users or no metrics.
     """
     pairs = []
     for result in point.results:
@@ -328,7 +340,7 @@ def paired_values(
 def _over_seeds(
     found: list[Queries], users: NDArray[np.int64], name: str
 ) -> NDArray[np.float64]:
-    """Return the mean over seeds for some users; NaN where a seed has none, ``[users]``."""
+    """Return the mean over seeds for some users; NaN if a seed has none, ``[users]``."""
     rows = [
         one.values[name][np.argsort(one.user)[np.searchsorted(np.sort(one.user), users)]]
         for one in found
@@ -338,7 +350,7 @@ def _over_seeds(
 
 
 def user_values(result: Result, metrics: list[str]) -> Queries | None:
-    """Return the values of each user; None where no file has them."""
+    """Return the values of each user; None if no file has them."""
     found: Queries | None = None
     for path in result.per_query:
         tensors = load_tensors(path).tensors

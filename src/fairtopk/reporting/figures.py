@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fairtopk.metrics.names import MSE, gap_words
+from fairtopk.metrics.names import MSE, heading
 from fairtopk.reporting.curves import Point, View
 from fairtopk.reporting.results import Rankings
 from fairtopk.storage import replacing
@@ -126,11 +126,10 @@ def name_axes(panel: Axes, gap: str) -> None:
     def told(x: float, _: float) -> str:
         return f"{x / 10.0**power:.3g}"
 
-    more = ["squared"] if gap.endswith(MSE) else []
-    more += [f"in 10{str(power).translate(RAISED)}"] if power else []
+    unit = f"\nin 10{str(power).translate(RAISED)}" if power else ""
     panel.xaxis.set_major_formatter(told)
     panel.xaxis.set_major_locator(MaxNLocator(5))
-    panel.set_xlabel(f"{gap_words(gap.removesuffix(MSE))} gap\n{', '.join(more)}".strip())
+    panel.set_xlabel(f"{heading(gap)}{unit}")
     panel.set_ylabel("NDCG")
 
 

@@ -1,19 +1,11 @@
-"""The frame that every page shares: one HTML file with its styles, scripts and data inside.
+"""`ft.report` and the HTML pages of a sweep and of an audit.
 
-Text from data goes through Jinja's escaping, data for scripts through `safe_json`; a page's own
-content policy keeps the browser from asking any network for anything.
-
-Where sampled lists call a method fairer than colour-blind, and the catalogue less fair.
-
-The page of a sweep: what its template shows and what its script draws.
-
-The page of an audit: what each group gets, how surely, and in which lists least.
-
-`report`: one page, and figures, from a folder of runs.
+A page is one HTML file with its styles, scripts and data inside. Text from data goes through
+Jinja's escaping, data for scripts through `safe_json`; the page's own content policy keeps the
+browser from using any network.
 """
 
 import json
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, replace
@@ -26,18 +18,73 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
+from fairtopk.auditing.terminal import is_loud
 from fairtopk.checks import checked_path
 from fairtopk.errors import InputError
-from fairtopk.metrics.names import MEANINGS, gap_words, logged_words, number
-from fairtopk.reporting.curves import Cell, Point, View, views_of
+from fairtopk.metrics.names import LOGGED, heading, label, logged_label, page_definitions
+from fairtopk.reporting.curves import Point, View, views_of
 from fairtopk.reporting.rankings import rankings_of
 from fairtopk.reporting.results import Rankings, Run, Sweep, collect, with_reranked
 from fairtopk.reporting.tables import results_tables
 from fairtopk.runs.open import loader
-from fairtopk.storage import check_target, write_text
+from fairtopk.storage import check_target, jsonable, write_text
+from fairtopk.terminal import count, number
 
+PAGE = "report.html"
 # JSON inside a script element must not hold what HTML would read as its end.
 UNSAFE = {sign: f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
+CALLED_FAIRER = ("exposure_gap", "rank_exposure_gap")  # any of these, on sampled lists
+DECIDES = "rank_exposure_gap"  # on the catalogue: a softmax gap can fall by flatter scores
+BY_PROTOCOL = ("protocol", "unrated", "users")  # which differ between the protocols
+FORMS = ("_signed", "_floor", "_p")
+
+
+def report(
+    folder: str | Path, *, out: str | Path | None = None, figures: str | Path | None = None
+) -> Path:
+    """Write one page about all finished runs in a folder, and return its path.
+
+    It is an HTML file that needs no network: trade-off curves, the table of results with paired
+    tests, rankings before and after, training curves, definitions and provenance. It lists what
+    could not be shown; an unfinished or damaged run raises a warning too. Data is loaded again
+    for the rankings alone.
+
+    Args:
+        folder: A folder of runs, at any depth.
+        out: The page to write; by default ``report.html`` in `folder`.
+        figures: A folder for the trade-off curves as PDF and PNG.
+    """
+    folder = checked_path("folder", folder)
+    path = folder / PAGE if out is None else checked_path("out", out)
+    drawn = None if figures is None else checked_path("figures", figures)
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
+    check_target(path, endings=(".html", ".htm"))
+    sweep = collect(folder)
+    for words in sweep.left_out:
+        warnings.warn(words, stacklevel=2)
+    views = views_of(sweep.results)
+    rankings, reasons = _rankings(folder, views)
+    sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
+    views = views_of(sweep.results)
+    if drawn is not None:
+        from fairtopk.reporting.figures import write_figures  # matplotlib takes a while
+
+        write_figures(views, rankings, drawn)
+    write_text(path, sweep_page(sweep, views, rankings))
+    return path
+
+
+def _rankings(folder: Path, views: list[View]) -> tuple[dict[int, Rankings], list[str]]:
+    """Return the rankings of each view, and the reasons why others have none."""
+    load, found, reasons = loader(), {}, []
+    for place, view in enumerate(views):
+        rankings = rankings_of(folder, view, load)
+        if isinstance(rankings, Rankings):
+            found[place] = rankings
+        else:
+            reasons.append(f"Rankings before and after, {view.label}: left out, {rankings}.")
+    return found, reasons
 
 
 def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
@@ -53,7 +100,7 @@ def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
 
 def safe_json(data: Any) -> Markup:
     """Return data as JSON that may stand in a script element; NaN becomes null."""
-    text = json.dumps(_plain(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(_rounded(jsonable(data)), separators=(",", ":"), allow_nan=False)
     for sign, code in UNSAFE.items():
         text = text.replace(sign, code)
     return Markup(text)
@@ -70,27 +117,20 @@ def _environment() -> Environment:
     )
 
 
-def _plain(value: Any) -> Any:
-    """Return what JSON can hold, numbers to six figures."""
+def _rounded(value: Any) -> Any:
+    """Return JSON with numbers of six digits."""
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value
-
-
-CALLED_FAIRER = ("exposure_gap", "rank_exposure_gap")  # by any of these, on sampled lists
-DECIDES = "rank_exposure_gap"  # on the catalogue: a softmax gap can fall by flatter scores
-BY_PROTOCOL = ("protocol", "unrated", "users")  # what differs between two views of the same
+        return {str(name): _rounded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def disagreements(views: list[View]) -> list[str]:
-    """Return a sentence for each method and weight of which the two protocols say opposites.
+    """Return a sentence for each method and weight on which the two protocols disagree.
 
-    Fairer, or less fair, is one whose interval lies wholly beside that of the colour-blind
-    point of the same lists.
+    A point is fairer, or less fair, than the colour-blind point of the same lists if their
+    intervals do not overlap.
     """
     return [
         sentence
@@ -100,7 +140,7 @@ def disagreements(views: list[View]) -> list[str]:
 
 
 def _between(sampled: View, full: View, both: list[tuple[Point, Point]]) -> Iterator[str]:
-    """Yield the sentences of two views, of the points that are in `both`."""
+    """Yield the sentences about two views, for the points that are in `both`."""
     base = next((pair for pair in both if pair[0] is sampled.base), None)
     if base is None:
         return
@@ -109,15 +149,15 @@ def _between(sampled: View, full: View, both: list[tuple[Point, Point]]) -> Iter
             ks = [str(k) for k in sampled.ks if _opposite(base, pair, gap, k)]
             if ks:
                 yield (
-                    f"{pair[0].name}, {full.label}: at K = {', '.join(ks)} sampled lists call "
-                    f"it fairer than {base[0].name} ({gap_words(gap)}), and on the catalogue "
-                    f"it is less fair ({gap_words(DECIDES)})"
+                    f"{pair[0].name}, {full.label}: at K = {', '.join(ks)} it is fairer than "
+                    f"{base[0].name} on sampled lists ({label(gap)}), but less fair on the "
+                    f"full catalogue ({label(DECIDES)})"
                 )
                 break
 
 
 def _by_both(sampled: View, full: View) -> list[tuple[Point, Point]]:
-    """Return the points that were measured by both protocols, by the one and by the other."""
+    """Return the points that were measured with both protocols, as pairs."""
     on_catalogue = {point.name: point for point in full.points}
     return [
         (point, on_catalogue[point.name])
@@ -127,25 +167,21 @@ def _by_both(sampled: View, full: View) -> list[tuple[Point, Point]]:
 
 
 def _opposite(base: tuple[Point, Point], pair: tuple[Point, Point], gap: str, k: int) -> bool:
-    """Return whether a point is fairer than the base on sampled lists, and then less fair."""
+    """Return whether a point is fairer than the base on sampled lists, but not on others."""
     fairer = _change(base[0], pair[0], f"{gap}@{k}") < 0
     return fairer and _change(base[1], pair[1], f"{DECIDES}@{k}") > 0
 
 
 def _change(base: Point, point: Point, name: str) -> int:
-    """Return -1 where a gap is smaller than the base's, 1 where it is larger, else 0."""
+    """Return -1 if a gap is smaller than the base's, 1 if it is larger, else 0."""
     before, after = base.values.get(name), point.values.get(name)
     if before is None or after is None:
         return 0
-    return int(_below(before, after)) - int(_below(after, before))
-
-
-def _below(first: Cell, second: Cell) -> bool:
-    return first.high < second.low
+    return int(before.high < after.low) - int(after.high < before.low)
 
 
 def _pairs(views: list[View]) -> Iterator[tuple[View, View]]:
-    """Yield views of sampled lists and of the catalogue that are alike in all else."""
+    """Yield views of sampled lists and of the full catalogue that agree in all else."""
     for sampled in views:
         for full in views:
             kinds = (_of(sampled).get("protocol"), _of(full).get("protocol"))
@@ -161,18 +197,16 @@ def _rest(view: View) -> dict[str, object]:
     return {key: value for key, value in _of(view).items() if key not in BY_PROTOCOL}
 
 
-LOGGED = ("loss", "ranking", "penalty", "ranking_norm", "penalty_norm", "spread")
-
-
 def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -> str:
     """Return the page of a sweep as HTML.
 
     Args:
-        sweep: What was found.
-        views: `views_of` its results.
-        rankings: Before and after, by place of the view.
+        sweep: The runs.
+        views: `views_of` their results.
+        rankings: Rankings before and after, by place of the view.
     """
-    runs = _runs(sweep)
+    runs = list({result.run.name: result.run for result in sweep.results}.values())
+    warned = [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
     return rendered(
         "sweep.html",
         _script_data(views, runs, rankings),
@@ -183,8 +217,8 @@ def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -
         has_rankings=bool(rankings),
         logged=_logged(runs),
         alarms=_alarms(runs),
-        warnings=[*_warnings(runs), *disagreements(views)],
-        meanings=MEANINGS,
+        warnings=[*warned, *disagreements(views)],
+        meanings=page_definitions(),
         missing=sweep.missing,
         provenances=_provenances(runs),
         runs=runs,
@@ -199,7 +233,7 @@ def _script_data(
     gaps = dict.fromkeys(gap for view in views for gap in view.gaps)
     return {
         "styles": {name: place for place, name in enumerate(names)},
-        "gaps": {gap: gap_words(gap) for gap in gaps},
+        "gaps": {gap: heading(gap) for gap in gaps},
         "views": [_view_data(view, places) for view in views],
         "runs": [{"name": run.name, "log": _log_columns(run)} for run in runs],
         "logged": _logged(runs),
@@ -236,16 +270,12 @@ def _point_data(point: Point, places: dict[str, int]) -> dict[str, Any]:
     }
 
 
-def _runs(sweep: Sweep) -> list[Run]:
-    return list({result.run.name: result.run for result in sweep.results}.values())
-
-
 def _logged(runs: list[Run]) -> dict[str, str]:
-    """Return what can be drawn over epochs: name to words."""
+    """Return the labels of what can be drawn over epochs, by name."""
     names = dict.fromkeys(name for run in runs for record in run.log for name in record)
     valid = [name for name in names if name.startswith("valid_") and not name.endswith("_p")]
     shown = [name for name in valid if "_signed@" not in name and "_mse@" not in name]
-    return {name: logged_words(name) for name in (*shown, *LOGGED) if name in names}
+    return {name: logged_label(name) for name in (*shown, *LOGGED) if name in names}
 
 
 def _log_columns(run: Run) -> dict[str, list[float | None]]:
@@ -262,26 +292,18 @@ def _alarms(runs: list[Run]) -> list[tuple[str, int, str]]:
     ]
 
 
-def _warnings(runs: list[Run]) -> list[str]:
-    return [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
-
-
 def _summary(views: list[View], runs: list[Run]) -> str:
     methods = list(dict.fromkeys(run.method for run in runs))
     seeds = len({run.seed for run in runs})
     return (
-        f"{_count(len(runs), 'run')} of {_count(len(methods), 'method')} "
-        f"({', '.join(methods)}), {_count(seeds, 'seed')}, "
-        f"measured on {_count(len(views), 'set')} of lists."
+        f"{count(len(runs), 'run')} of {count(len(methods), 'method')} "
+        f"({', '.join(methods)}), {count(seeds, 'seed')}, "
+        f"measured on {count(len(views), 'set')} of lists."
     )
 
 
-def _count(n: int, word: str) -> str:
-    return f"{n:,} {word}{'' if n == 1 else 's'}"
-
-
 def _provenances(runs: list[Run]) -> list[tuple[list[tuple[str, str]], list[str]]]:
-    """Return what is said of where results come from, and the runs of which it is true."""
+    """Return the provenances, and the runs that share each."""
     found: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for run in runs:
         if run.provenance:
@@ -301,14 +323,11 @@ def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
     return rows
 
 
-FORMS = ("_signed", "_floor", "_p")
-
-
 def audit_page(record: dict[str, Any]) -> str:
     """Return the page of an audit as HTML.
 
     Args:
-        record: What ``audit.json`` holds.
+        record: The content of ``audit.json``.
     """
     ks, columns = record["ks"], record["columns"]
     drawn = ("name", "share_of_rows", "share_at_rank", "exposure_to_rank")
@@ -337,17 +356,17 @@ def audit_page(record: dict[str, Any]) -> str:
         changes=_changes(record["baseline"]),
         interval=_interval,
         number=number,
-        loud=lambda note: note.split(" ", 1)[0].isupper(),
+        loud=is_loud,
     )
 
 
 def _gap_rows(metrics: dict[str, Any], ks: list[int]) -> list[dict[str, Any]]:
-    """Return a row per gap: what it is called, and of each K its mean, floor, sign and p."""
+    """Return a row per gap: its label, and for each K its mean, signed gap, floor and p."""
     names = dict.fromkeys(name.partition("@")[0] for name in metrics)
     gaps = [name for name in names if name.endswith("_gap") or name.endswith("_released")]
     return [
         {
-            "words": gap_words(gap),
+            "words": heading(gap),
             "cells": [
                 (
                     _interval(metrics[f"{gap}@{k}"]),
@@ -361,7 +380,7 @@ def _gap_rows(metrics: dict[str, Any], ks: list[int]) -> list[dict[str, Any]]:
 
 
 def _changes(baseline: dict[str, Any] | None) -> list[tuple[str, dict[str, Any]]]:
-    """Return what changes from the baseline: name of a metric and its change, by column."""
+    """Return the changes from the baseline, by name of the metric."""
     if baseline is None:
         return []
     rows = list(baseline["metrics"].items())
@@ -371,64 +390,12 @@ def _changes(baseline: dict[str, Any] | None) -> list[tuple[str, dict[str, Any]]
 
 
 def _value(cell: dict[str, Any] | None) -> str:
-    """Return the number of a cell, whether it calls it a mean or a value."""
+    """Return the number of a cell, which is a mean or a value."""
     return number(None if cell is None else cell.get("mean", cell.get("value")))
 
 
 def _interval(cell: dict[str, Any]) -> str:
-    """Return a number with the interval that a cell has, in words."""
+    """Return the number of a cell with its interval."""
     low, high = cell["ci95"]
     text = _value(cell)
     return text if low is None else f"{text} ({number(low)} to {number(high)})"
-
-
-PAGE = "report.html"
-
-
-def report(
-    folder: str | Path, *, out: str | Path | None = None, figures: str | Path | None = None
-) -> Path:
-    """Return where the page is that was written about all finished runs in a folder.
-
-    It is one HTML file that needs no network: trade-off curves, the table of results with
-    paired tests, rankings before and after, training curves, definitions and provenance. It
-    says what it could not show; of each run that is left out as a whole, not finished or
-    damaged, there is a warning too. Data is loaded again for the rankings alone.
-
-    Args:
-        folder: Holds run folders, at any depth.
-        out: Where to write; left out, ``report.html`` in `folder`.
-        figures: A folder for the trade-off curves as PDF and PNG.
-    """
-    folder = checked_path("folder", folder)
-    path = folder / PAGE if out is None else checked_path("out", out)
-    drawn = None if figures is None else checked_path("figures", figures)
-    if path.is_dir():
-        raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
-    check_target(path, endings=(".html", ".htm"))
-    sweep = collect(folder)
-    for words in sweep.left_out:
-        warnings.warn(words, stacklevel=2)
-    views = views_of(sweep.results)
-    rankings, reasons = _rankings(folder, views)
-    sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
-    views = views_of(sweep.results)
-    if drawn is not None:
-        from fairtopk.reporting.figures import write_figures  # matplotlib takes a while
-
-        write_figures(views, rankings, drawn)
-    write_text(path, sweep_page(sweep, views, rankings))
-    return path
-
-
-def _rankings(folder: Path, views: list[View]) -> tuple[dict[int, Rankings], list[str]]:
-    """Return the rankings of each view that has them, and why others have none."""
-    load, found, reasons = loader(), {}, []
-    for place, view in enumerate(views):
-        rankings = rankings_of(folder, view, load)
-        if isinstance(rankings, Rankings):
-            found[place] = rankings
-        else:
-            words = f"Rankings before and after, {view.label}: left out, for {rankings}."
-            reasons.append(words)
-    return found, reasons

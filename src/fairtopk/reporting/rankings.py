@@ -1,10 +1,8 @@
-"""Rankings before and after: what stands at the top of the most unfairly ranked lists.
+"""What a report needs the models for: rankings before and after, and flatter scores.
 
-How much of the fall of a softmax gap is mere flattening of scores.
-
-Softmax exposure shrinks when scores get flatter, with the order unchanged. So a fair model is
-compared with the gap that the colour-blind order would have, were its scores as flat: at the
-same mean entropy of exposure.
+Softmax exposure shrinks when scores get flatter, even if the order stays the same. So a fair
+model is compared with the gap that the colour-blind order would have if its scores were as
+flat: with the same mean entropy of exposure.
 """
 
 import json
@@ -26,7 +24,7 @@ from fairtopk.lists.queries import DocumentPart, feature_batch
 from fairtopk.lists.users import HeldOut
 from fairtopk.metrics import entropy, exposure_gap, matched_temperature
 from fairtopk.metrics.gaps import Variant
-from fairtopk.metrics.names import gap_words, number
+from fairtopk.metrics.names import label
 from fairtopk.models.scoring import score, top_items
 from fairtopk.reporting.curves import Point, View, fairest
 from fairtopk.reporting.results import Rankings, Result
@@ -34,7 +32,8 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import load_config
 from fairtopk.runs.open import Load, load_model
 from fairtopk.runs.result import CONFIG, USER
-from fairtopk.storage import read_text, write_text
+from fairtopk.storage import jsonable, read_text, write_text
+from fairtopk.terminal import number
 
 SHOWN_LISTS = 30
 SHOWN_POSITIONS = 100
@@ -42,15 +41,15 @@ LOSS = 0.05  # of NDCG, that the fair model may have lost
 
 
 def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
-    """Return the rankings of a view before and after, or in words why there are none.
+    """Return the rankings of a view before and after, or a sentence why there are none.
 
-    Before is the colour-blind model, after the fairest that loses at most 5 % of its NDCG, both
-    of the same seed.
+    Before is the colour-blind model, after the fairest model of the same seed that loses at
+    most 5 % of its NDCG.
 
     Args:
-        folder: Where the runs are.
-        view: What to choose from.
-        load: What `loader` returned.
+        folder: The folder of the runs.
+        view: The points to choose from.
+        load: Loads the lists of a config.
     """
     if view.base is None:
         return "there is no colour-blind run"
@@ -77,7 +76,7 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     titles = [
         _title(point, result, k) for point, result in ((view.base, before), (after, fair))
     ]
-    order = f"gap at K = {k}, {gap_words(gap)},"
+    order = f"gap at K = {k}, {label(gap)},"
     return Rankings(
         before=titles[0],
         after=titles[1],
@@ -91,7 +90,7 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
 
 
 def _place(view: View) -> tuple[int, str]:
-    """Return by which K and gap lists are chosen: the K that the models were trained for."""
+    """Return the K and gap by which lists are chosen: the K that models were trained for."""
     trained = [point.results[0].run.settings.get("method.k") for point in view.points]
     k = next((k for k in trained if k in view.ks), view.ks[0])
     return int(k), view.gaps[0]
@@ -112,14 +111,14 @@ def most_unfair(result: Result, name: str, count: int) -> tuple[NDArray[np.int64
 def rows_of(
     folder: Path, results: list[Result], users: NDArray[np.int64], shown: int, load: Load
 ) -> tuple[list[list[str]], tuple[str, str]]:
-    """Return the rows of each result, and the names of the groups that they tell apart.
+    """Return the rows of each result, and the names of the two groups in them.
 
     Args:
-        folder: Where the runs are.
-        results: Of models on the same lists.
-        users: Whose lists.
+        folder: The folder of the runs.
+        results: Results of models on the same lists.
+        users: The users of the lists.
         shown: Positions of a row, from the first.
-        load: What `loader` returned.
+        load: Loads the lists of a config.
     """
     rows = []
     for result in results:
@@ -174,9 +173,9 @@ def _title(point: Point, result: Result, k: int) -> str:
 
 
 VARIANTS: dict[str, Variant] = {"exposure_gap": "paper", "exposure_gap_released": "released"}
-MOST_LISTS = 2_000  # enough to know a share, and few enough to be scored again at once
+MOST_LISTS = 2_000  # enough to estimate a share, few enough to score again at once
 FALLS = "flattening.json"  # in the folder of the fair run
-ALIKE = 1e-6  # gaps by which a run is known again, relative
+ALIKE = 1e-6  # relative difference of gaps up to which a run counts as the same
 
 
 class Fall(NamedTuple):
@@ -194,7 +193,7 @@ class Fall(NamedTuple):
 
     @property
     def share(self) -> float:
-        """The share of the fall that is flatter scores; NaN where the gap does not fall."""
+        """The share of the fall due to flatter scores; NaN if the gap does not fall."""
         fall = self.before - self.after
         return (self.before - self.flat) / fall if fall > 0 else float("nan")
 
@@ -233,7 +232,7 @@ def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         blind: The scores to flatten, ``[Q, L]``.
-        fair: Those that they are to be as flat as, of the same lists, ``[Q, L]``.
+        fair: The scores whose flatness they get, of the same lists, ``[Q, L]``.
         mask: False on padding, ``[Q, L]``.
     """
     target = float(entropy(fair, mask=mask).nanmean())
@@ -241,13 +240,7 @@ def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
 
 
 def scored(folder: Path, result: Result, load: Load) -> Scored:
-    """Return the sampled lists of a result, scored again; of many lists, some evenly spaced.
-
-    Args:
-        folder: Where the runs are.
-        result: Of sampled lists.
-        load: What `rankings.loader` returned.
-    """
+    """Return up to `MOST_LISTS` evenly spaced sampled lists of a result, scored again."""
     out = folder / result.run.name
     config = load_config(out / CONFIG)
     lists = load(config.data, config.seed)
@@ -263,14 +256,14 @@ def scored(folder: Path, result: Result, load: Load) -> Scored:
 def falls_once(
     folder: Path, before: Result, after: Result, ks: Sequence[int], measure: Measure
 ) -> dict[str, Fall]:
-    """Return how gaps fall between two runs: as kept with the fair one, or else measured.
+    """Return how gaps fall between two runs: as saved with the fair one, or else measured.
 
     Args:
-        folder: Where the runs are.
-        before: The colour-blind one.
-        after: The fair one.
-        ks: At which K.
-        measure: What to call if it is not known yet.
+        folder: The folder of the runs.
+        before: The colour-blind run.
+        after: The fair run.
+        ks: Lengths of the top.
+        measure: Measures it if no file has it.
     """
     path, pair = folder / after.run.name / FALLS, _pair(before, after, ks)
     try:
@@ -280,16 +273,13 @@ def falls_once(
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass  # it is measured again
     found = measure(before, after)
-    told = {
-        name: [None if math.isnan(one) else one for one in of] for name, of in found.items()
-    }
-    with suppress(OSError, InputError):  # of a folder that may only be read
-        write_text(path, json.dumps({"pair": pair, "falls": told}, indent=2) + "\n")
+    with suppress(OSError, InputError):  # the folder may be read-only
+        write_text(path, json.dumps(jsonable({"pair": pair, "falls": found}), indent=2) + "\n")
     return found
 
 
 def _pair(before: Result, after: Result, ks: Sequence[int]) -> dict[str, Any]:
-    """Return by what a measurement is known again; other models have other gaps."""
+    """Return what identifies a measurement; other models have other gaps."""
     names = [f"{next(iter(VARIANTS))}@{k}" for k in ks]
     means = [of.metrics.get(name, {}).get("mean") for of in (before, after) for name in names]
     about = {"colour_blind": before.run.name, "lists": MOST_LISTS, "k": list(ks)}
@@ -309,7 +299,7 @@ def _number(value: float | None) -> float:
 def falls(blind: Scored, fair: Scored, ks: Sequence[int]) -> dict[str, Fall]:
     """Return by name, such as ``exposure_gap@50``, how each softmax gap falls.
 
-    Where no temperature makes the one as flat as the other, the flattened gap is NaN.
+    If no temperature makes the one as flat as the other, the flattened gap is NaN.
     """
     group, mask = blind.lists.group, blind.lists.mask
     try:

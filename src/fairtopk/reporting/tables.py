@@ -1,16 +1,13 @@
-"""The table of results: a row per point, for one set of lists and one gap.
-
-Tables for papers.
-"""
+"""The table of results, a row per point for one set of lists and one gap; LaTeX tables."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fairtopk.metrics.names import MSE, gap_words, number
+from fairtopk.metrics.names import MSE, heading
 from fairtopk.reporting.curves import (
     LEVEL,
-    MOST,
+    MOST_TESTS,
     Cell,
     Point,
     Tests,
@@ -19,14 +16,15 @@ from fairtopk.reporting.curves import (
     fairest,
     paired_tests,
 )
+from fairtopk.terminal import DASH, mean_cell, number
 
 AUC = "group_auc"
-LOSS = 0.05  # of NDCG, that the model of which leakage is told may have lost
+LOSS = 0.05  # share of NDCG that the model whose leakage is shown may have lost
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A number of the table: its text, and in words whether it differs from the base."""
+    """A number of the table: its text, and whether it differs from the base."""
 
     text: str
     mark: str = ""
@@ -41,12 +39,12 @@ class ResultsTable:
     Attributes:
         view: Place of the view.
         gap: Such as ``exposure_gap`` or ``exposure_gap_mse``.
-        words: What the gap is called.
-        ks: For each there are columns of NDCG, gap, gap by chance if known, signed gap.
-        floors: Whether gaps by chance are known.
-        leaks: Whether it is known how well groups can be told from scores.
-        rows: What stands in a row: names, seeds, spread, AUC, then the cells of each K.
-        notes: What must be said of the marks, and what scores tell of groups.
+        words: The label of the gap.
+        ks: For each there are columns of NDCG, gap, chance level if known, signed gap.
+        floors: Whether chance levels are known.
+        leaks: Whether the group AUC is known.
+        rows: Names, seeds, spread, AUC, then the cells of each K.
+        notes: What the marks mean, and how well scores tell groups apart.
     """
 
     view: int
@@ -100,12 +98,10 @@ def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
         }
         for point in view.points
     ]
-    form = ", mean squared" if gap.endswith(MSE) else ""
-    words = f"{gap_words(gap.removesuffix(MSE))}{form}"
     return ResultsTable(
         view=place,
         gap=gap,
-        words=words,
+        words=heading(gap),
         ks=view.ks,
         floors=floors,
         leaks=any(AUC in point.values for point in view.points),
@@ -125,15 +121,13 @@ def _shown(
         return Shown(text)
     rise = tests[point.name][name].difference > 0
     mark, word = ("▲", "higher") if rise else ("▼", "lower")
-    said = f"{word} than the colour-blind model, p = {p:.2g} by Holm"
+    said = f"{word} than the colour-blind model, p = {p:.2g} (Holm)"
     return Shown(text, mark, rise == name.startswith("ndcg@"), said)
 
 
 def with_interval(cell: Cell) -> str:
-    """Return a mean, with half of its interval if it has one."""
-    if cell.low != cell.low:
-        return number(cell.mean)
-    return f"{number(cell.mean)} ±{(cell.high - cell.low) / 2:.1g}"
+    """Return a mean with half of its interval."""
+    return mean_cell(cell.mean, (cell.low, cell.high), digits=4, undefined=DASH)
 
 
 def _spread(point: Point) -> float | None:
@@ -142,7 +136,7 @@ def _spread(point: Point) -> float | None:
 
 
 def _leakage(view: View, gap: str) -> list[str]:
-    """Return how well groups can be told from scores before and after, if it is known."""
+    """Return how well scores tell groups apart before and after, if it is known."""
     k = view.ks[0]
     after = fairest(view, gap, k, loss=LOSS)
     pair = [point for point in (view.base, after) if point is not None and AUC in point.values]
@@ -150,31 +144,31 @@ def _leakage(view: View, gap: str) -> list[str]:
         return []
     before, fair = (f"{with_interval(point.values[AUC])} ({point.name})" for point in pair)
     return [
-        f"How well groups can be told from scores (AUC; 0.5 is not at all): {before} before, "
-        f"{fair} after. After is the smallest gap at K = {k} among models that lose at most "
-        f"{LOSS:.0%} of NDCG, or else the one that loses least."
+        f"How well scores tell groups apart (AUC; 0.5 is not at all): {before} before, "
+        f"{fair} after. After is the model with the smallest gap at K = {k} among those that "
+        f"lose at most {LOSS:.0%} of NDCG, or else the one that loses least."
     ]
 
 
 def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:
     if view.base is None:
-        return ["No marks: no colour-blind run is here to compare with."]
+        return ["No marks: there is no colour-blind run to compare with."]
     untested = sum(p is not view.base and p.name not in tests for p in view.points)
     notes = []
     if tests:
         notes.append(
-            f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} by Holm for the "
-            f"{number_of_tests} tests of this table); green is better. Paired randomisation "
-            f"over lists, of the difference from the colour-blind run of the same seed, "
-            f"averaged over seeds: it tells that these models differ, not that other seeds "
-            f"would."
+            f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} with Holm's correction for "
+            f"the {number_of_tests} tests of this table); green is better. The test is a "
+            f"paired randomisation over lists of the difference from the colour-blind run of "
+            f"the same seed, averaged over seeds: it shows that these models differ, not that "
+            f"other seeds would."
         )
-    if number_of_tests > MOST:
-        notes.append(f"With more than {MOST} tests at once no mark can appear.")
+    if number_of_tests > MOST_TESTS:
+        notes.append(f"With more than {MOST_TESTS} tests at once no mark can appear.")
     if untested:
         notes.append(
-            f"{untested} of {len(view.points) - 1} rows could not be tested: no values of each "
-            f"user, or no colour-blind run of the same seed."
+            f"{untested} of {len(view.points) - 1} rows could not be tested: they lack the "
+            f"values of each user, or a colour-blind run of the same seed."
         )
     return notes
 
@@ -214,7 +208,7 @@ def latex_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return text that LaTeX sets as it is."""
+    """Return text that LaTeX sets literally."""
     return "".join(SPECIAL.get(sign, sign) for sign in text)
 
 

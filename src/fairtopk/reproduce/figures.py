@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.markers import CARETDOWNBASE, CARETRIGHTBASE
 
 from fairtopk.errors import InputError
-from fairtopk.metrics.names import MSE, gap_words, number
+from fairtopk.metrics.names import MSE, label
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.figures import MARKERS, STYLE, draw_curve, name_axes, pictures, reach
 from fairtopk.reporting.rankings import (
@@ -37,6 +37,7 @@ from fairtopk.reporting.results import Result
 from fairtopk.reproduce.tables import LARGE
 from fairtopk.reproduce.views import BASE, NAMES, ORDER, PaperView
 from fairtopk.runs.open import Load
+from fairtopk.terminal import number
 
 Series = Mapping[str, Sequence[Point]]  # name to points
 WIDTH, HEIGHT = 7.4, 2.3  # of a figure and of a row of panels, in inches
@@ -246,10 +247,9 @@ class Pictures(NamedTuple):
 def trade_offs(views: Sequence[PaperView], gap: str) -> Drawn:
     """Return NDCG against a gap over C: a row per data set, a column per K."""
     rows = [[Panel(view, gap, k, f"K = {k}") for k in view.ks] for view in views]
-    words = gap_words(gap.removesuffix(MSE)) + (", squared" if gap.endswith(MSE) else "")
     return Drawn(
         f"tradeoff-{gap}",
-        f"Accuracy and fairness at top K: {words}",
+        f"Accuracy and fairness at top K: {label(gap)}",
         grid(rows, draw_trained),
         [
             "Up and to the left is better. A line is a method, from C = 0 on (alpha of DPR, "

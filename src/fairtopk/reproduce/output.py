@@ -25,7 +25,7 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from fairtopk import __version__
-from fairtopk.metrics.names import MEANINGS
+from fairtopk.metrics.names import page_definitions
 from fairtopk.reporting.figures import STYLE, save, slug
 from fairtopk.reporting.page import rendered
 from fairtopk.reporting.results import Result, Sweep, collect, with_reranked
@@ -181,7 +181,7 @@ def paper_page(about: About, sections: list[Section], figures: Path) -> str:
         about=about,
         sections=sections,
         inlined=lambda drawn: inlined(figures / f"{drawn.name}.png"),
-        meanings=MEANINGS,
+        meanings=page_definitions(),
     )
 
 

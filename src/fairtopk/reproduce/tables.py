@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairtopk.metrics.intervals import Mean, means_with_intervals
-from fairtopk.metrics.names import MSE, lists_words, number
+from fairtopk.metrics.names import MSE, lists_label
 from fairtopk.reporting.curves import Point, paired_values, user_values
 from fairtopk.reporting.figures import slug
 from fairtopk.reporting.rankings import Fall, FallOfPoint
 from fairtopk.reporting.tables import with_interval
 from fairtopk.reproduce.views import BASE, STARTS, Facts, PaperView, folder, folders, weight_of
+from fairtopk.terminal import number
 
 NOT_RUN, UNDEFINED = "not run", "undefined"
 
@@ -187,7 +188,7 @@ def points_table(view: PaperView) -> PaperTable:
             for name in DRAWN
             for k in view.ks
         ]
-    lists = lists_words({"data": view.title, "part": "test", "protocol": view.protocol})
+    lists = lists_label({"data": view.title, "part": "test", "protocol": view.protocol})
     return PaperTable(
         f"points-{slug(view.title)}-{view.protocol}",
         f"{lists}: every point, K = {view.k}",

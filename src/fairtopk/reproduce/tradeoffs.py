@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairtopk.metrics.names import MSE, number
-from fairtopk.reporting.curves import Point
+from fairtopk.metrics.names import MSE, TERMS
+from fairtopk.metrics.names import PROTOCOLS as LABELS
+from fairtopk.reporting.curves import Cell, Point, seed_mean
 from fairtopk.reporting.figures import slug
 from fairtopk.reproduce.tables import PaperTable, Row, joined, measured, percent, shown
 from fairtopk.reproduce.views import (
@@ -23,20 +24,19 @@ from fairtopk.reproduce.views import (
     Choice,
     Facts,
     PaperView,
-    SeedMean,
     by_seed,
     change_of,
     choose,
     difference_of,
     folders,
-    seed_mean,
     weight_of,
 )
 from fairtopk.statistics import hypervolume
+from fairtopk.terminal import number
 
-GAPS = {"exposure_gap": "Eq. 9", "rank_exposure_gap": "by rank"}
+GAPS = {gap: TERMS[gap].short for gap in ("exposure_gap", "rank_exposure_gap")}
+PROTOCOLS = {name: LABELS[name] for name in ("sampled", "full")}
 PUBLISHED = {f"exposure_gap{MSE}": "Eq. 9, squared", "exposure_gap_released": "as released"}
-PROTOCOLS = {"sampled": "sampled lists", "full": "full catalogue"}
 REACH = 0.1  # of K-SONG's NDCG, below which a point adds nothing to an area
 OURS = NAMES["kso-red"]
 AREA = (
@@ -132,19 +132,19 @@ def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, 
     return found
 
 
-def _area_text(area: SeedMean, ahead: SeedMean | None) -> str:
+def _area_text(area: Cell, ahead: Cell | None) -> str:
     if not area.seeds:
         return "not measured"
     text = f"{100 * area.mean:.1f} %"
     if area.seeds < 2:
         return f"{text} (one seed)"
-    text = f"{text} ±{100 * area.reach:.1f}"
+    text = f"{text} ±{100 * area.half:.1f}"
     if ahead is None or ahead.seeds < 2:
         return text
-    return f"{text} ({100 * ahead.mean:+.1f} ±{100 * ahead.reach:.1f})"
+    return f"{text} ({100 * ahead.mean:+.1f} ±{100 * ahead.half:.1f})"
 
 
-def _area_record(area: SeedMean, ahead: SeedMean) -> dict[str, Any]:
+def _area_record(area: Cell, ahead: Cell) -> dict[str, Any]:
     if not area.seeds:
         return {}
     shown = {"share": area.mean, "low": area.low, "high": area.high, "seeds": area.seeds}
@@ -332,11 +332,11 @@ def _cells(
     return tuple(cells), records
 
 
-def _change_text(change: SeedMean, name: str) -> str:
+def _change_text(change: Cell, name: str) -> str:
     if name == BASE or math.isnan(change.mean):
         return number(None)
     text = f"{100 * change.mean:+.1f} %"
-    return text if change.seeds < 2 else f"{text} ±{100 * change.reach:.1f}"
+    return text if change.seeds < 2 else f"{text} ±{100 * change.half:.1f}"
 
 
 def _words(gap: str) -> str:

@@ -1,14 +1,9 @@
-"""The paper's experiments as named curves: a data set, ranked by a protocol.
+"""The paper's experiments as named curves, changes over seeds, and the weight that is chosen.
 
 At C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, whatever gamma is, and DELTR is ListNet: their
 curves start at that point. KSO-RED as in Algorithm 1 tracks its thresholds in the ranking part
-too, and has no such start.
-
-Means over seeds, and how models of the same seeds differ.
-
-Intervals are by Student's t, which is wide for few seeds, as it should be.
-
-Which weight of a method is chosen: the smallest gap for 1 % of NDCG.
+too, and has no such start. The chosen weight of a method has the smallest gap among those that
+lose at most 1 % of NDCG.
 """
 
 import math
@@ -17,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fairtopk.objectives.methods import METHODS
-from fairtopk.reporting.curves import Point, point_of
+from fairtopk.reporting.curves import Cell, Point, point_of, seed_mean
 from fairtopk.reporting.results import Result, Run
 
 NAMES = {
@@ -187,49 +182,15 @@ def _by_weight(name: str, results: list[Result]) -> list[Point]:
     return [point_of(name, by_weight[weight]) for weight in sorted(by_weight)]
 
 
-T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # of 2 to 10 seeds
-
 BySeed = Mapping[int, float]  # seed to value
 
 
-class SeedMean(NamedTuple):
-    """A mean over seeds.
-
-    Attributes:
-        mean: NaN without any.
-        low: Lower end of a 95 % interval; NaN with one seed.
-        high: Its upper end.
-        seeds: How many.
-    """
-
-    mean: float
-    low: float
-    high: float
-    seeds: int
-
-    @property
-    def reach(self) -> float:
-        """Half of the interval."""
-        return self.high - self.mean
-
-
-def seed_mean(values: Sequence[float]) -> SeedMean:
-    """Return the mean of a value for each seed, with its interval."""
-    n = len(values)
-    mean = sum(values) / n if n else math.nan
-    if n < 2:
-        return SeedMean(mean, math.nan, math.nan, n)
-    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    reach = T95[min(n - 2, len(T95) - 1)] * error
-    return SeedMean(mean, mean - reach, mean + reach, n)
-
-
-def change_of(values: BySeed, blind: BySeed) -> SeedMean:
+def change_of(values: BySeed, blind: BySeed) -> Cell:
     """Return how a metric changes from one model to another, as a share of the other's."""
     return seed_mean([values[s] / blind[s] - 1 for s in values if blind.get(s)])
 
 
-def difference_of(values: BySeed, others: BySeed) -> SeedMean:
+def difference_of(values: BySeed, others: BySeed) -> Cell:
     """Return by how much a metric of one model is above another's."""
     return seed_mean([values[s] - others[s] for s in values if s in others])
 

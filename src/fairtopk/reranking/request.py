@@ -14,7 +14,7 @@ CHOICES = ("refuse", "mark")
 NEEDS_LABELS = "needs group labels when serving"
 
 
-class Asked(NamedTuple):
+class RerankRequest(NamedTuple):
     """What is asked of a re-ranker.
 
     Attributes:
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
     options: Mapping[str, Any]
     infeasible: str = "refuse"
 
-    def checked(self) -> "Asked":
+    def checked(self) -> "RerankRequest":
         """Return the same, refusing what cannot be asked of any lists."""
         checked_choice("method", self.method, RERANKERS)
         checked_choice("infeasible", self.infeasible, CHOICES)
@@ -90,7 +90,7 @@ class Unmet:
         number, why = self.first
         return f"{what} {ids[number]!r} {why}"
 
-    def refuse(self, asked: Asked, what: str, ids: pl.Series) -> None:
+    def refuse(self, asked: RerankRequest, what: str, ids: pl.Series) -> None:
         """Refuse lists that are not met, unless they may be marked."""
         if self.count and asked.infeasible == "refuse":
             raise InputError(
@@ -100,7 +100,7 @@ class Unmet:
 
 
 def reordered_lists(
-    asked: Asked, lists: Candidates, settings: Settings, unmet: Unmet
+    asked: RerankRequest, lists: Candidates, settings: Settings, unmet: Unmet
 ) -> Outcome:
     """Return what a method makes of some lists; those that are not met are counted."""
     outcome = reordered_by(asked.method, lists, asked.k, settings)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 from torch import Tensor
 
-from fairtopk.checks import checked_choice, checked_whole, plain
+from fairtopk.checks import checked_choice, checked_whole, native
 from fairtopk.errors import InputError
 from fairtopk.reranking.det import floors
 from fairtopk.reranking.exposure_lp import exposure_lp
@@ -200,7 +200,7 @@ def checked_settings(method: str, options: Mapping[str, Any]) -> Settings:
     """Return the settings that options spell out, refusing the first that is wrong."""
     kind = RERANKERS[method].settings
     try:
-        return kind.model_validate(plain(options), strict=True)
+        return kind.model_validate(native(options), strict=True)
     except ValidationError as error:
         fault = error.errors()[0]
         message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")

@@ -24,7 +24,7 @@ from fairtopk.checks import first_fault
 from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
 from fairtopk.objectives.methods import Listed
-from fairtopk.reranking.request import Asked
+from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.config import (
     Config,
     DataConfig,
@@ -68,7 +68,7 @@ class Cell(NamedTuple):
     name: str
     config: Config
     protocols: tuple[str, ...] = ()
-    reranked: tuple[Asked, ...] = ()
+    reranked: tuple[RerankRequest, ...] = ()
     keep_model: bool = True
 
 
@@ -222,10 +222,10 @@ def _protocols(afterwards: Afterwards, config: Config) -> tuple[str, ...]:
     return (other,) if other is not None and other in afterwards.protocols else ()
 
 
-def _asked(given: Mapping[str, Any], where: str) -> Asked:
+def _asked(given: Mapping[str, Any], where: str) -> RerankRequest:
     options = dict(given)
     try:
-        asked = Asked(options.pop("method"), options.pop("k", None), options, "mark")
+        asked = RerankRequest(options.pop("method"), options.pop("k", None), options, "mark")
     except KeyError:
         raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method") from None
     try:

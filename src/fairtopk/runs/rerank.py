@@ -15,19 +15,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.auditing.measures import Progress
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut, Lists
 from fairtopk.models.scoring import catalogue_scores, score
 from fairtopk.reranking.lists import ExposureProgram, Settings, dealt
-from fairtopk.reranking.request import Asked, Unmet, reordered_lists
+from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.reranking.rerank import checked_candidates
 from fairtopk.runs import open as opening
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import load_config
 from fairtopk.runs.measure import Measured, measure
 from fairtopk.runs.result import CONFIG, METRICS, Measures, identity_of, per_query, summary
+from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of lists of the whole catalogue that are held at once
 PREFIX = "rerank-"  # of these files in a run's folder
@@ -91,7 +91,7 @@ def open_run(
 
 
 def rerank_run(
-    run: OpenRun, asked: Asked, *, progress: Progress = lambda what, done, total: None
+    run: OpenRun, asked: RerankRequest, *, progress: Progress = lambda what, done, total: None
 ) -> RerankedRun:
     """Return what a re-ranker makes of a run's lists, measured as the run was.
 
@@ -165,7 +165,7 @@ class Reranking(nn.Module):
     """
 
     def __init__(
-        self, run: OpenRun, asked: Asked, settings: Settings, progress: Progress
+        self, run: OpenRun, asked: RerankRequest, settings: Settings, progress: Progress
     ) -> None:
         super().__init__()
         self.scorer, self.asked, self.settings = run.scorer, asked, settings

@@ -9,7 +9,6 @@ Data is named by name and checksum, never by path.
 
 import hashlib
 import json
-import math
 import platform
 import re
 import shlex
@@ -34,7 +33,7 @@ from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_inte
 from fairtopk.objectives.dpr import split_labels
 from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config
-from fairtopk.storage import read_text, write_text
+from fairtopk.storage import jsonable, read_text, write_text
 
 IDENTITY = "identity"  # the key that it has in JSON and in descriptions of tensors
 
@@ -519,14 +518,5 @@ def provenance(config: Config, lists: AnyLists, reused: Sequence[str]) -> dict[s
 
 def _cell(found: Mean) -> dict[str, Any]:
     """Return a mean as a metrics file holds it."""
-    low, high = found.ci95
-    return jsonable(found._asdict()) | {"ci95": [_finite(low), _finite(high)]}
-
-
-def jsonable(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record that JSON can hold: NaN becomes null."""
-    return {name: _finite(value) for name, value in record.items()}
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    cell: dict[str, Any] = jsonable(found._asdict())
+    return cell

@@ -81,7 +81,6 @@ from fairtopk.runs.result import (
     Owner,
     digest,
     identity_of,
-    jsonable,
     per_query,
     provenance,
     read_result,
@@ -90,7 +89,7 @@ from fairtopk.runs.result import (
 )
 from fairtopk.runs.validation import Validation, alarms, build_validation, validation_k
 from fairtopk.signals import finishing_steps, stop
-from fairtopk.storage import HALF, LOCK, alone_in, remove_halves, write_text
+from fairtopk.storage import HALF, LOCK, alone_in, jsonable, remove_halves, write_text
 from fairtopk.training.loop import Trainer, under
 from fairtopk.training.progress import Progress
 

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from fairtopk.checkpoints import BEFORE, MODEL, STATE
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists
-from fairtopk.reranking.request import Asked
+from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.build import AnyLists, build_any_lists, build_model, shares_stages
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config, what_differs
@@ -112,7 +112,7 @@ def _measure_by(protocol: str, cell: Cell, folder: Path, lists: AnyLists) -> Non
     write_result(folder / metrics_name(result), result, queries, identity)
 
 
-def _rerank(left: list[Asked], cell: Cell, folder: Path, lists: AnyLists) -> None:
+def _rerank(left: list[RerankRequest], cell: Cell, folder: Path, lists: AnyLists) -> None:
     assert isinstance(lists, Lists)  # `cells_of` refuses others
     model = _model(folder, lists, cell.config)
     run = OpenRun(folder, cell.config, lists, model, "test", Measures({}, None))
@@ -144,7 +144,7 @@ def _done(folder: Path) -> dict[str, list[Any]]:
     return {what: found.get(what, []) for what in ("protocols", "rerank")}
 
 
-def _plain(asked: Asked) -> dict[str, Any]:
+def _plain(asked: RerankRequest) -> dict[str, Any]:
     """Return a request as JSON would give it back."""
     found: dict[str, Any] = json.loads(json.dumps(asked._asdict()))
     return found

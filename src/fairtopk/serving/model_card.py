@@ -13,11 +13,11 @@ from typing import Any
 from fairtopk import __version__
 from fairtopk.data.features import Features
 from fairtopk.lists.queries import DocumentLists
-from fairtopk.metrics.names import SHOWN, number
+from fairtopk.metrics.names import TABLE_ROWS
 from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config, ModelConfig
 from fairtopk.serving import model_card as document_card
-from fairtopk.terminal import markdown
+from fairtopk.terminal import markdown, number
 
 DOCUMENT_USE = """\
 To order the documents of a list by the score, highest first. Whoever serves it needs their
@@ -268,7 +268,7 @@ def _beside(result: dict[str, Any]) -> list[str]:
 def _row_words() -> dict[str, str]:
     """Return what each metric is called on a line of its own."""
     found, gap = {}, ""
-    for name, words in SHOWN.items():
+    for name, words in TABLE_ROWS.items():
         gap = gap if words.startswith(" ") else words
         found[name] = f"{gap}, {words.strip()}" if words.startswith(" ") else words
     return found

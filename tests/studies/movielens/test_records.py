@@ -11,7 +11,7 @@ from paper_runs import SECRET, Made, write_fake
 
 from fairtopk.reporting.rankings import Fall, falls_once
 from fairtopk.reporting.results import Result, collect, with_reranked
-from fairtopk.reranking.request import Asked
+from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.result import ResultFile, sealed
 from fairtopk.runs.sweep import Event, is_done
@@ -96,7 +96,9 @@ def test_runs_at_hand_and_records_of_another_config_are_left_alone(
     other = cells[0]._replace(config=cells[0].config.model_copy(update={"training": longer}))
     assert records.bring_back([other, *cells[1:]], runs, path) == 0
     assert not (runs / other.name).exists()
-    more = cells[0]._replace(reranked=(*cells[0].reranked, Asked("fa-ir", 7, {}, "mark")))
+    more = cells[0]._replace(
+        reranked=(*cells[0].reranked, RerankRequest("fa-ir", 7, {}, "mark"))
+    )
     assert records.bring_back([more], runs, path) == 0
     assert records.bring_back(cells, runs, path) == 1
 

@@ -15,7 +15,7 @@ function drawShares() {
   const groups = column().groups;
   const share = { tickformat: ".0%", rangemode: "tozero" };
   draw(byId("exposure"), groups.map((group, i) => lineOf(group, i, group.exposure_to_rank)), {
-    xaxis: axis("positions up to"), yaxis: axis("share of attention", share),
+    xaxis: axis("positions up to"), yaxis: axis("share of exposure", share),
     shapes: groups.map((group, i) => ({
       type: "line", xref: "paper", x0: 0, x1: 1, y0: group.share_of_rows, y1: group.share_of_rows,
       line: { color: colour(i), width: 1, dash: "dot" },
@@ -41,7 +41,7 @@ function drawRatios() {
     text: ratios.map((ratio) => `<b>${short(ratio.value)}</b>${interval(ratio)}<br>least: ${plain(ratio.least ?? "–")}<br>` +
       `most: ${plain(ratio.most ?? "–")}${ratio.small ? "<br>a small group" : ""}`),
   }], {
-    xaxis: axis("", { type: "category" }), yaxis: axis("impact ratio", { range: [0, 1.05] }),
+    xaxis: axis("", { type: "category" }), yaxis: axis("exposure ratio", { range: [0, 1.05] }),
     shapes: [{ type: "line", xref: "paper", x0: 0, x1: 1, y0: 0.8, y1: 0.8, line: { color: css("--faint"), width: 1.5, dash: "dot" } }],
   });
 }
@@ -49,13 +49,13 @@ function drawRatios() {
 function drawGets() {
   const groups = column().groups, k = data.ks[state.k];
   const cells = groups.map((group) => group.gets[k]);
-  byId("gets-title").textContent = `What an item of a group gets in the top ${k}`;
+  byId("gets-title").textContent = `Exposure per item of a group, top ${k}`;
   draw(byId("gets"), [{
     type: "bar", orientation: "h", y: groups.map((group) => plain(group.name)), x: cells.map((cell) => cell.mean),
     marker: { color: groups.map((_, i) => colour(i)) }, error_x: { ...reach(cells, (cell) => cell.mean), color: css("--text") },
     hoverinfo: "text", text: cells.map((cell, i) => `<b>${plain(groups[i].name)}</b><br>${short(cell.mean)}${interval(cell)}`),
     textposition: "none",
-  }], { xaxis: axis("attention per item"), yaxis: axis("", { type: "category", autorange: "reversed" }) });
+  }], { xaxis: axis("exposure per item"), yaxis: axis("", { type: "category", autorange: "reversed" }) });
 }
 
 function drawKeys() {

@@ -4,7 +4,7 @@ const view = () => data.views[state.view];
 const hasSquare = () => view().points.some((p) => Object.keys(p.values).some((name) => name.startsWith(`${state.gap}_mse@`)));
 const form = () => (hasSquare() ? state.form : "");
 const metric = () => state.gap + form();
-const gapTitle = () => `${data.gaps[state.gap]} gap${form() ? ", squared" : ""}`;
+const gapTitle = () => `${data.gaps[state.gap]}${form() ? ", squared" : ""}`;
 const value = (point, name) => (point.values[name] ? point.values[name][0] : null);
 const known = (point, names) => names.every((name) => value(point, name) !== null);
 const curves = () => [...new Set(view().points.map((point) => point.curve))];
@@ -65,7 +65,7 @@ function curveTraces(name, xName, yOf, yTitle) {
   ];
 }
 
-const chance = (floor) => (floor === null || floor === undefined ? "" : `<br>by chance ${short(floor)}`);
+const chance = (floor) => (floor === null || floor === undefined ? "" : `<br>chance level ${short(floor)}`);
 const range = (cell) => short(cell[0]) + (cell[1] === null ? "" : ` (${short(cell[1])} to ${short(cell[2])})`);
 
 function mean(values) {
