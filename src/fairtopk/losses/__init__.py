@@ -1,15 +1,15 @@
-"""The methods as losses for a loop of your own.
+"""The methods as losses for your own training loop, and the fairness penalty alone.
 
 A loss takes scores with a graph and returns an ordinary scalar: its value is the method's
-objective on the batch, its ``backward()`` the method's stochastic gradient. What a method
-remembers of earlier batches follows ``.to()`` and ``state_dict()``, is each process's own, and
-is only touched in training mode with gradients on. Each list stands for itself: N_q is its
-number of items, so that K counts positions of the list whatever `k_of` says.
+objective on the batch, its ``backward()`` the method's stochastic gradient. The averages of
+earlier batches follow ``.to()`` and ``state_dict()``, belong to each process alone, and change
+only in training mode with gradients on. Each list stands for itself: N_q is its number of
+items, so that K counts positions of the list whatever `k_of` says.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,14 +19,14 @@ from fairtopk.errors import InputError, KindError
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.losses._memory import (
     Memory,
-    Unshared,
+    PerProcess,
     any_twice,
     checked_ids,
     checked_settings,
     checked_size,
     ordinary,
 )
-from fairtopk.objectives.methods import METHODS, ObjectiveSettings
+from fairtopk.objectives.methods import METHODS, Method, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
 from fairtopk.tensors import Values, checked_groups, checked_relevance, checked_scores
 from fairtopk.terminal import shown
@@ -34,21 +34,174 @@ from fairtopk.terminal import shown
 Ids = Values | Sequence[Any]
 
 
-class RankingLoss(nn.Module):
-    """What the losses share; use one of those below.
-
-    The penalty of a list is 1/2 (E_g - E_h)^2, summed over all pairs of groups that the list
-    has, where E_g is the mean exposure of group g's items; with two groups it is the paper's
-    1/2 (E_a - E_b)^2. `report`'s ``gap_signed`` is E_0 less the mean of the other groups' E.
+class ScoreLoss(nn.Module):
+    """Base class of the losses; use a subclass.
 
     Args:
-        n_queries: How many queries there are, if known: query numbers from 0 on, below this,
-            need no look-up, and have their rows from the start.
-        n_groups: How many groups there are.
-        preset: Where settings that are not given come from: "default", "paper" (Algorithm 1 as
-            written) or "released" (what the authors' code sets).
+        method: The parts of the objective.
+        settings: Its hyper-parameters.
+        n_queries: Number of queries, if known.
+        n_groups: Number of groups.
+    """
+
+    def __init__(
+        self, method: Method, settings: ObjectiveSettings, n_queries: int | None, n_groups: int
+    ) -> None:
+        super().__init__()
+        self.parts, self.settings = method, settings
+        weights = (settings.c, settings.c_relative)
+        penalised = method.fairness != "none"
+        if penalised and weights == (None, None):
+            raise InputError(
+                f"{type(self).__name__} needs the weight of its penalty, c or c_relative; "
+                f"0 switches it off"
+            )
+        self.needs_groups = penalised and any(weights)
+        self.ideal_k = settings.ks[-1] if method.selects else None
+        size = None if n_queries is None else checked_size("n_queries", n_queries, least=1)
+        self.n_groups = checked_size("n_groups", n_groups, least=2)
+        make = partial(self._objective, settings)
+        self.memory = PerProcess(Memory(make, n_queries=size, n_groups=self.n_groups))
+
+    @property
+    def objective(self) -> Objective:
+        """The method's objective, with its averages."""
+        return self.memory.held.objective
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:
+        """Load what `state_dict` of such a loss returned, or refuse it and stay unchanged.
+
+        Sizes may differ; `strict` and `assign` are torch's.
+        """
+        if not isinstance(state_dict, Mapping):
+            raise KindError(
+                f"state_dict must be what state_dict() of a loss returned, got "
+                f"{shown(state_dict)}"
+            )
+        strange = [name for name in state_dict if not str(name).startswith("memory.")]
+        if strict and (strange or not state_dict):
+            found = f"it has {shown(strange[0])}" if strange else "it is empty"
+            raise InputError(f"the state of the loss cannot be loaded: {found}")
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
+
+    def report(self) -> dict[str, float]:
+        """Return the parts of the last call; see `Objective.report`."""
+        return self.objective.report()
+
+    def _value(
+        self,
+        scores: Tensor,
+        relevance: Values | None,
+        groups: Values | None,
+        *,
+        query: Ids | None,
+        item: Ids | None,
+        mask: Values | None,
+    ) -> Tensor:
+        """Return the objective on a batch as a scalar with its gradient."""
+        if not isinstance(scores, Tensor):
+            raise KindError(f"scores must be a tensor, got {type(scores).__name__}")
+        if torch.is_inference_mode_enabled():
+            # The objective differentiates with respect to scores, which this mode forbids.
+            with torch.inference_mode(False), torch.no_grad():
+                data = map(ordinary, (scores, relevance, groups))
+                ids = {"query": ordinary(query), "item": ordinary(item), "mask": ordinary(mask)}
+                return self._value(*data, **ids)
+        values, valid = checked_scores(scores, mask)
+        for buffer in self.objective.buffers():
+            if buffer.is_floating_point():
+                values = values.to(torch.promote_types(values.dtype, buffer.dtype))
+        batch = self._batch(values, valid, relevance, groups)
+        # Under autocast some of the sums would be taken in half precision.
+        with torch.autocast(values.device.type, enabled=False):
+            if query is not None:
+                batch = self._remembered(batch, query, item)
+                estimate = self.objective(values, batch)
+            elif item is not None:
+                raise InputError("item needs query: surrogate ranks are kept per pair of both")
+            else:
+                estimate = self._without_memory(values, batch)
+        value = _WithGradient.apply(scores, *estimate)  # type: ignore[no-untyped-call]
+        return cast(Tensor, value)
+
+    def _objective(self, settings: ObjectiveSettings, n_queries: int) -> Objective:
+        return Objective(
+            self.parts, settings, n_queries=n_queries, n_pairs=1, n_groups=self.n_groups
+        )
+
+    def _batch(
+        self, scores: Tensor, mask: Tensor, relevance: Values | None, groups: Values | None
+    ) -> Batch:
+        """Return the lists as a batch; the rows of its queries are not known yet."""
+        grades = torch.zeros_like(scores)
+        if relevance is not None or self.parts.ranking != "none":
+            grades = checked_relevance(cast(Values, relevance), scores, mask)
+        if not mask.any(-1).all():
+            empty = int((~mask.any(-1)).nonzero()[0])
+            raise InputError(
+                f"mask: list {empty} has no item; leave out lists that are all padding"
+            )
+        if groups is None and self.needs_groups:
+            raise InputError(f"{type(self).__name__} needs the group of each item; give groups")
+        group = torch.full(scores.shape, -1, device=scores.device)
+        if groups is not None:
+            group, n_found = checked_groups(groups, scores, mask)
+            if n_found > self.n_groups:
+                raise InputError(
+                    f"groups must be numbered from 0 to {self.n_groups - 1}, got "
+                    f"{n_found - 1}; make the loss with n_groups={n_found}"
+                )
+        query = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+        return list_batch(query, grades, group, mask, ideal_k=self.ideal_k)
+
+    def _remembered(self, batch: Batch, query: Ids, item: Ids | None) -> Batch:
+        """Return the batch with the rows of its queries, and of its pairs given items."""
+        every = torch.ones_like(batch.query, dtype=torch.bool)
+        ids = checked_ids("query", query, every, shape=(len(every),))
+        if any_twice(ids):
+            raise InputError("query has an id twice; give each query one list per batch")
+        # Items that are not relevant have no gain: their surrogate ranks are not read.
+        relevant = batch.relevance[:, : batch.pair.shape[1]] > 0
+        if item is not None:
+            items = checked_ids("item", item, relevant, shape=tuple(batch.mask.shape))
+        memory = self.memory.held
+        if not memory.keeps:
+            return batch
+        batch = batch._replace(query=memory.rows(ids))
+        if item is None:
+            return batch
+        rows = memory.pairs(batch.query.repeat_interleave(relevant.sum(-1)), items)
+        if any_twice(rows[rows >= 0]):
+            raise InputError("item has a relevant item twice in one list; give it once")
+        return batch._replace(pair=batch.pair.masked_scatter(relevant, rows))
+
+    def _without_memory(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        # Every list counts as a first visit, where a start at zero would be no average.
+        settings = self.settings.model_copy(update={"start": "first"})
+        objective = self._objective(settings, 1).to(scores.device)
+        with torch.no_grad():
+            estimate: tuple[Tensor, Tensor] = objective(scores, batch)
+        self.objective.last = objective.last
+        return estimate
+
+
+class RankingLoss(ScoreLoss):
+    """Base class of the methods; use a subclass.
+
+    The penalty of a list is 1/2 (E_g - E_h)^2, summed over all pairs of groups in the list,
+    where E_g is the mean exposure of group g's items; with two groups it is the paper's
+    1/2 (E_a - E_b)^2. `report`'s ``gap_signed`` is E_0 minus the mean of the other groups' E.
+
+    Args:
+        n_queries: Number of queries, if known: query numbers from 0, below this, need no
+            look-up, and have their rows from the start.
+        n_groups: Number of groups.
+        preset: Source of settings that are not given: "default", "paper" (Algorithm 1 as
+            written) or "released" (the settings of the authors' code).
         settings: Fields of `ObjectiveSettings`, such as `k`, `c` or `c_relative`, `gamma_0`,
-            `gamma_u`. Those that a method has no use for are ignored.
+            `gamma_u`. Those that the method does not use are ignored.
 
     Example:
         >>> loss = KsoRed(k=1, c=10.0, n_queries=100)
@@ -70,26 +223,8 @@ class RankingLoss(nn.Module):
         preset: str = "default",
         **settings: Any,
     ) -> None:
-        super().__init__()
-        self.settings = checked_settings(type(self).__name__, preset, settings)
-        self.parts = METHODS[self.method]
-        weights = (self.settings.c, self.settings.c_relative)
-        penalised = self.parts.fairness != "none"
-        if penalised and weights == (None, None):
-            raise InputError(
-                f"{type(self).__name__} needs the weight of its penalty, c or c_relative; "
-                f"0 switches it off"
-            )
-        self.needs_groups = penalised and any(weights)
-        size = None if n_queries is None else checked_size("n_queries", n_queries, least=1)
-        self.n_groups = checked_size("n_groups", n_groups, least=2)
-        make = partial(self._objective, self.settings)
-        self.memory = Unshared(Memory(make, n_queries=size, n_groups=self.n_groups))
-
-    @property
-    def objective(self) -> Objective:
-        """The method's objective, with its averages."""
-        return self.memory.held.objective
+        given = checked_settings(type(self).__name__, preset, settings)
+        super().__init__(METHODS[self.method], given, n_queries, n_groups)
 
     def forward(
         self,
@@ -108,119 +243,15 @@ class RankingLoss(nn.Module):
         Args:
             scores: Model scores, ``[Q, L]``.
             relevance: Grades, not negative, ``[Q, L]``.
-            groups: Group numbers from 0, -1 unknown, ``[Q, L]``; booleans mark group 0. May be
-                left out where there is no penalty, or its weight is 0.
+            groups: Group numbers from 0, -1 unknown, ``[Q, L]``; booleans mark group 0. They
+                may be left out without a penalty, or if its weight is 0.
             query: Query ids, whole numbers or strings, each once, ``[Q]``. Without them nothing
                 is remembered.
             item: Item ids, whole numbers or strings, ``[Q, L]``. Without them each surrogate
                 rank is fresh, as if gamma_0 were 1.
             mask: False on padding, ``[Q, L]``; left out, there is none.
         """
-        if not isinstance(scores, Tensor):
-            raise KindError(f"scores must be a tensor, got {type(scores).__name__}")
-        if torch.is_inference_mode_enabled():
-            # Estimators go back through scores, which tensors of this mode do not allow.
-            with torch.inference_mode(False), torch.no_grad():
-                data = map(ordinary, (scores, relevance, groups))
-                ids = {"query": ordinary(query), "item": ordinary(item), "mask": ordinary(mask)}
-                return self.forward(*data, **ids)
-        values, valid = checked_scores(scores, mask)
-        for buffer in self.objective.buffers():
-            if buffer.is_floating_point():
-                values = values.to(torch.promote_types(values.dtype, buffer.dtype))
-        batch = self._batch(values, valid, relevance, groups)
-        # Under autocast some of the sums would be taken in half precision.
-        with torch.autocast(values.device.type, enabled=False):
-            if query is not None:
-                batch = self._remembered(batch, query, item)
-                estimate = self.objective(values, batch)
-            elif item is not None:
-                raise InputError("item needs query: surrogate ranks are kept per pair of both")
-            else:
-                estimate = self._without_memory(values, batch)
-        value = _WithGradient.apply(scores, *estimate)  # type: ignore[no-untyped-call]
-        return cast(Tensor, value)
-
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
-        """Take over what `state_dict` of such a loss returned, or refuse it and stay as before.
-
-        Sizes may differ; `strict` and `assign` are torch's.
-        """
-        if not isinstance(state_dict, Mapping):
-            raise KindError(
-                f"state_dict must be what state_dict() of a loss returned, got "
-                f"{shown(state_dict)}"
-            )
-        strange = [name for name in state_dict if not str(name).startswith("memory.")]
-        if strict and (strange or not state_dict):
-            found = f"it has {shown(strange[0])}" if strange else "it is empty"
-            raise InputError(f"the state of the loss cannot be loaded: {found}")
-        return super().load_state_dict(state_dict, strict=strict, assign=assign)
-
-    def report(self) -> dict[str, float]:
-        """Return the parts of the last call; see `Objective.report`."""
-        return self.objective.report()
-
-    def _objective(self, settings: ObjectiveSettings, n_queries: int) -> Objective:
-        return Objective(
-            self.parts, settings, n_queries=n_queries, n_pairs=1, n_groups=self.n_groups
-        )
-
-    def _batch(
-        self, scores: Tensor, mask: Tensor, relevance: Values, groups: Values | None
-    ) -> Batch:
-        """Return the lists as a batch; its queries are not known yet."""
-        grades = checked_relevance(relevance, scores, mask)
-        if not mask.any(-1).all():
-            empty = int((~mask.any(-1)).nonzero()[0])
-            raise InputError(
-                f"mask: list {empty} has no item; leave out lists that are all padding"
-            )
-        if groups is None and self.needs_groups:
-            raise InputError(f"{type(self).__name__} needs the group of each item; give groups")
-        group = torch.full(scores.shape, -1, device=scores.device)
-        if groups is not None:
-            group, n_found = checked_groups(groups, scores, mask)
-            if n_found > self.n_groups:
-                raise InputError(
-                    f"groups must be numbered from 0 to {self.n_groups - 1}, got "
-                    f"{n_found - 1}; make the loss with n_groups={n_found}"
-                )
-        query = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
-        ideal_k = self.settings.ks[-1] if self.parts.selects else None
-        return list_batch(query, grades, group, mask, ideal_k=ideal_k)
-
-    def _remembered(self, batch: Batch, query: Ids, item: Ids | None) -> Batch:
-        """Return the batch with the rows of its queries, and of its pairs if it has items."""
-        every = torch.ones_like(batch.query, dtype=torch.bool)
-        ids = checked_ids("query", query, every, shape=(len(every),))
-        if any_twice(ids):
-            raise InputError("query has an id twice; give each query one list per batch")
-        # Other items have no gain, so that their surrogate ranks are not read.
-        relevant = batch.relevance[:, : batch.pair.shape[1]] > 0
-        if item is not None:
-            items = checked_ids("item", item, relevant, shape=tuple(batch.mask.shape))
-        memory = self.memory.held
-        if not memory.keeps:
-            return batch
-        batch = batch._replace(query=memory.rows(ids))
-        if item is None:
-            return batch
-        rows = memory.pairs(batch.query.repeat_interleave(relevant.sum(-1)), items)
-        if any_twice(rows[rows >= 0]):
-            raise InputError("item has a relevant item twice in one list; give it once")
-        return batch._replace(pair=batch.pair.masked_scatter(relevant, rows))
-
-    def _without_memory(self, scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        # Every list is as at a first visit, for which a start at zero would be no average.
-        settings = self.settings.model_copy(update={"start": "first"})
-        objective = self._objective(settings, 1).to(scores.device)
-        with torch.no_grad():
-            estimate: tuple[Tensor, Tensor] = objective(scores, batch)
-        self.objective.last = objective.last
-        return estimate
+        return self._value(scores, relevance, groups, query=query, item=item, mask=mask)
 
 
 class Song(RankingLoss):
@@ -263,6 +294,64 @@ class KsoRed(RankingLoss):
     """KSO-RED: K-SONG plus C times the exposure penalty of the top K."""
 
     method = "kso-red"
+
+
+class ExposurePenalty(ScoreLoss):
+    """C times the exposure penalty alone, to add to a ranking loss of your own.
+
+    The penalty of a list is that of the other losses: Eq. 11 of the top K, or Eq. 7 of the
+    whole list if `k` is None.
+
+    Args:
+        k: Positions in the top, or several of them, whose penalties are averaged.
+        n_queries: Number of queries, if known; see `RankingLoss`.
+        n_groups: Number of groups.
+        preset: Source of settings that are not given; see `RankingLoss`.
+        settings: Fields of `ObjectiveSettings`: `c` or `c_relative`, `gamma_u`, ... Those of
+            ranking losses are ignored.
+
+    Example:
+        >>> penalty = ExposurePenalty(k=2, c_relative=1.0)
+        >>> scores = torch.tensor([[2.0, 1.0, 0.0]], requires_grad=True)
+        >>> own = -scores[0].log_softmax(-1)[1]  # any loss of the same scores
+        >>> (own + penalty(scores, torch.tensor([[1, 0, 1]]))).backward()
+        >>> round(penalty.report()["gap_signed"], 4)
+        -0.1104
+    """
+
+    def __init__(
+        self,
+        *,
+        k: int | Sequence[int] | None,
+        n_queries: int | None = None,
+        n_groups: int = 2,
+        preset: str = "default",
+        **settings: Any,
+    ) -> None:
+        given = settings if k is None else {"k": k, **settings}
+        fairness: Literal["list", "top"] = "list" if k is None else "top"
+        method = Method(ranking="none", fairness=fairness, averages=True)
+        checked = checked_settings(type(self).__name__, preset, given)
+        super().__init__(method, checked, n_queries, n_groups)
+
+    def forward(
+        self,
+        scores: Tensor,
+        groups: Values | None,
+        *,
+        query: Ids | None = None,
+        mask: Values | None = None,
+    ) -> Tensor:
+        """Return C times the penalty on a batch, averaged over its lists.
+
+        Args:
+            scores: Model scores, ``[Q, L]``.
+            groups: Group numbers from 0, -1 unknown, ``[Q, L]``; booleans mark group 0.
+            query: Query ids, whole numbers or strings, each once, ``[Q]``. Without them nothing
+                is remembered.
+            mask: False on padding, ``[Q, L]``; left out, there is none.
+        """
+        return self._value(scores, None, groups, query=query, item=None, mask=mask)
 
 
 class _WithGradient(torch.autograd.Function):

@@ -1,9 +1,7 @@
-"""What a loss remembers: averages, and the numbers of the ids that they belong to.
+"""The memory of a loss, and checks of its settings and ids.
 
 A query has a row in every table of the objective, a pair of query and item a row in the table
-of surrogate ranks. Rows are given out as ids appear, and tables grow.
-
-What enters the losses, checked once: settings, sizes and ids.
+of surrogate ranks. Rows are assigned as ids appear, and tables grow.
 """
 
 from collections.abc import Callable, Iterator
@@ -65,9 +63,9 @@ class Memory(nn.Module):
         self.register_buffer("about", about)
 
     def rows(self, query: Tensor) -> Tensor:
-        """Return the row of each query, ``[Q]``; a new one gets its row.
+        """Return the row of each query, ``[Q]``; a new query gets a new row.
 
-        Where nothing is to be remembered, new queries read a row that none has visited.
+        Under ``eval()`` or ``no_grad`` new queries read a row that none has visited.
 
         Args:
             query: Ids, each once, ``[Q]``.
@@ -91,7 +89,7 @@ class Memory(nn.Module):
         return ranking.u_qi.rows(query, self.items.numbers(item))
 
     def load(self, saved: dict[str, Tensor]) -> None:
-        """Take over a state of any size, or refuse it and stay as before."""
+        """Load a state of any size, or refuse it and stay unchanged."""
         fault = self._fault(saved)
         if fault:
             raise InputError(f"the state of the loss cannot be loaded: {fault}")
@@ -99,7 +97,7 @@ class Memory(nn.Module):
         self.load_state_dict(saved)
 
     def _fault(self, saved: dict[str, Tensor]) -> str:
-        """Return what is wrong with a state, nothing if it can be loaded."""
+        """Return what is wrong with a state, empty if it can be loaded."""
         own = self.state_dict()
         known = own["about"].tolist()
         about = saved.get("about")
@@ -175,12 +173,12 @@ class Memory(nn.Module):
         self.n_rows = n_rows
 
 
-class Unshared(nn.Module):
-    """Holds a memory that is saved and moved like a part, but is each process's own.
+class PerProcess(nn.Module):
+    """Holds a memory that is saved and moved like a submodule, but belongs to one process.
 
     DistributedDataParallel copies rank 0's buffers to all ranks, once and before each forward
-    pass, which would wipe what they remember of their queries. It finds them by walking through
-    modules; this one ends the walk.
+    pass, which would overwrite their averages. It finds buffers by walking through modules;
+    this one ends the walk.
     """
 
     held: Memory
@@ -189,12 +187,12 @@ class Unshared(nn.Module):
         super().__init__()
         self.__dict__["held"] = held
 
-    def train(self, mode: bool = True) -> "Unshared":
-        """Set training mode for what is held too."""
+    def train(self, mode: bool = True) -> "PerProcess":
+        """Set the training mode of the memory too."""
         self.held.train(mode)
         return super().train(mode)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "Unshared":
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PerProcess":
         def on_table(table: Tensor) -> Tensor:
             return _not_halved(table, fn(table))
 
@@ -235,7 +233,7 @@ def _table_size(key: Tensor) -> int:
 
 
 def _kind_fault(name: str, found: Any, own: Tensor) -> str:
-    """Return why what was found cannot take the place of a table of ours, nothing if it can."""
+    """Return why `found` cannot replace the table `own`, empty if it can."""
     if not isinstance(found, Tensor):
         return f"its {name} is {shown(found)} instead of a tensor"
     if fault := tensor_fault(found):
@@ -246,19 +244,19 @@ def _kind_fault(name: str, found: Any, own: Tensor) -> str:
 
 
 def _numbered(key: Tensor, number: Tensor, n_own: int) -> bool:
-    """Return whether the keys that are taken have the numbers from `n_own` on, each once."""
+    """Return whether the keys in use have the numbers from `n_own` on, each once."""
     given = number[key != FREE].sort().values
     return torch.equal(given, n_own + torch.arange(len(given), device=given.device))
 
 
 def _not_halved(table: Tensor, made: Tensor) -> Tensor:
-    """Return a table as it was made anew, in float32 at least: averages need the digits."""
+    """Return `made`, or `table` if that is below float32: averages need the digits."""
     small = made.is_floating_point() and made.element_size() < 4
     return table.to(made.device) if small else made
 
 
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:
-    """Return the settings of a preset, changed by those given to the loss of that name."""
+    """Return the settings of a preset, updated by those given to the loss of that name."""
     values = {**PRESETS[checked_choice("preset", preset, PRESETS)], **given}
     values = {name: native(value) for name, value in values.items()}
     if "k" in given:
@@ -283,21 +281,21 @@ def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> Objective
 
 
 def checked_size(name: str, value: int, *, least: int) -> int:
-    """Return a size, which is a whole number from `least` to what numbers of queries can be."""
+    """Return a whole number from `least` to the largest number of queries."""
     return checked_whole(name, value, least=least, most=2**QUERY_BITS - 1)
 
 
 def checked_ids(name: str, values: Any, wanted: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """Return the ids at the places that are `wanted` as 64-bit words, ``[n]``.
+    """Return the ids at the `wanted` places as 64-bit words, ``[n]``.
 
     A whole number is its own word, modulo 2^64. A string's word is a hash: among n strings two
     share one, and are taken for one id, with a probability of n^2 / 2^65.
 
     Args:
-        name: What to call them in an error.
+        name: The argument's name, for errors.
         values: Ids of the given shape.
-        wanted: Which to read, in all columns or the first of them.
-        shape: What the ids must have.
+        wanted: Which to read, in all columns or the leading ones.
+        shape: Required shape.
     """
     if isinstance(values, Tensor) and (fault := tensor_fault(values)):
         raise KindError(f"{name} must be whole numbers or strings, got {fault}")
@@ -333,7 +331,7 @@ def _array_of(name: str, values: Any) -> NDArray[Any]:
 
 
 def _words(name: str, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids as words, ``[n]``, which may yet be of any whole type."""
+    """Return ids as words of any whole type, ``[n]``."""
     if ids.dtype.kind in "iu":
         return ids
     if ids.dtype.kind == "U":
@@ -372,5 +370,5 @@ def _wrong_k(loss: str, k: Any) -> InputError:
 
 
 def ordinary(values: Any) -> Any:
-    """Return a tensor of inference mode as one that autograd takes, anything else as it is."""
+    """Return a tensor of inference mode as one that autograd takes, anything else unchanged."""
     return values.clone() if isinstance(values, Tensor) and values.is_inference() else values

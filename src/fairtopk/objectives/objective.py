@@ -95,15 +95,15 @@ class Objective(nn.Module):
         super().__init__()
         self.method, self.settings = method, settings
         start = 0.0 if settings.start == "zero" else torch.nan
-        self.ranking = (
-            ListNet()
-            if method.ranking == "listnet"
-            else RegisteredRanking(method.ranking, n_queries)
-            if not isinstance(method.ranking, str)
-            else NdcgSurrogate(
+        self.ranking: nn.Module | None = None  # as in `ft.losses.ExposurePenalty`
+        if method.ranking == "ndcg":
+            self.ranking = NdcgSurrogate(
                 n_pairs, gamma_0=settings.gamma_0, margin=settings.margin, start=start
             )
-        )
+        elif method.ranking == "listnet":
+            self.ranking = ListNet()
+        elif not isinstance(method.ranking, str):
+            self.ranking = RegisteredRanking(method.ranking, n_queries)
         top = method.selects or method.fairness == "top"
         self.thresholds = nn.ModuleList(
             _threshold(settings, k, n_queries, start) for k in settings.ks if top
@@ -143,6 +143,8 @@ class Objective(nn.Module):
         self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
     ) -> Estimate:
         """Return the ranking loss; K-SONG's looks at the top of the largest K."""
+        if self.ranking is None:
+            return Estimate(scores.new_zeros(()), torch.zeros_like(scores))
         selection = select_all(scores)
         if self.method.selects:
             relevant = scores[:, : batch.pair.shape[1]]
