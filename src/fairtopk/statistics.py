@@ -1,19 +1,12 @@
-"""Holm's correction: p-values of many tests, of which some are small by chance.
-
-Trade-offs between relevance and fairness: points of (NDCG, gap), and the best of them.
-
-A point dominates another if it has no less NDCG and no larger gap, and is better in one of
-them. What no other dominates is the front.
-
-Sums of the rows that draws pick, for many draws at once.
-
-Two runs compared query by query: what changes, how surely, and whether chance could do it.
+"""Comparing results: two runs query by query, many tests at once, fronts of trade-offs.
 
 The paired randomisation test (Fisher) asks how often the mean difference would be as far from 0
 if it did not matter which of the two values came from which run: each query's difference keeps
-its size, and its sign is drawn at random.
+its size, and its sign is drawn at random. Holm's correction is for p-values of many tests, some
+of which are small by chance.
 
-Comparing results: two runs query by query, many tests at once, fronts of trade-offs.
+A point of (NDCG, gap) dominates another if it has no less NDCG and no larger gap, and is better
+in one of them. Points that no other dominates are the front.
 """
 
 import math
@@ -31,6 +24,25 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.metrics.intervals import LEVELS, RESAMPLES, means_with_intervals
 from fairtopk.tensors import Floats, Values, doubles
 from fairtopk.terminal import shown
+
+PAST_END = 1e-12  # by which the NDCG that is asked for may lie past the end of a front
+BITS, VALUES = 8, 256  # of a byte
+Doubles = NDArray[np.float64]
+FLIPS = 10_000
+FLIPPED_AT_ONCE = 2**22  # signs that come from one stream
+DRAWS_AT_ONCE = 512  # that share the work of adding up, at least
+ROUNDING = 1e-12  # of the sum of sizes, by which the order of summing may change a sum
+__all__ = [
+    "Difference",
+    "Front",
+    "cut_at_loss",
+    "front",
+    "holm",
+    "hypervolume",
+    "non_dominated",
+    "paired_difference",
+    "paired_differences",
+]
 
 
 def holm(p_values: Values | Sequence[float]) -> Floats:
@@ -59,9 +71,6 @@ def holm(p_values: Values | Sequence[float]) -> Floats:
     weighed = np.arange(len(rising), 0, -1) * given[rising]
     corrected[rising] = np.minimum(np.maximum.accumulate(weighed), 1.0)
     return corrected
-
-
-PAST_END = 1e-12  # by which the NDCG that is asked for may lie past the end of a front
 
 
 class Front(NamedTuple):
@@ -257,11 +266,6 @@ def _checked_point(name: str, given: tuple[float, float]) -> tuple[float, float]
     return checked_number(name, ndcg, rule=rule), checked_number(name, gap, rule=rule)
 
 
-BITS, VALUES = 8, 256  # of a byte
-
-Doubles = NDArray[np.float64]
-
-
 def picked_sums(rows: Doubles, draws: NDArray[np.uint8]) -> Doubles:
     """Return the sum of the rows that each draw picks, ``[D, M]``.
 
@@ -295,12 +299,6 @@ def _add_picked(rows: Doubles, draws: NDArray[np.uint8], table: Doubles, sums: D
             picked = draws[draw, byte]
             for column in range(width):
                 sums[draw, column] += table[picked, column]
-
-
-FLIPS = 10_000
-FLIPPED_AT_ONCE = 2**22  # signs that come from one stream
-DRAWS_AT_ONCE = 512  # that share the work of adding up, at least
-ROUNDING = 1e-12  # of the sum of sizes, by which the order of summing may change a sum
 
 
 class Difference(NamedTuple):
@@ -426,16 +424,3 @@ def _p_values(differences: Floats, seed: int) -> Floats:
         # What was observed counts as one draw more, so that p is valid whatever their number.
         p = (1 + np.sum(counts, axis=0)) / (1 + FLIPS)
     return np.where(undefined.all(0), np.nan, p)
-
-
-__all__ = [
-    "Difference",
-    "Front",
-    "cut_at_loss",
-    "front",
-    "holm",
-    "hypervolume",
-    "non_dominated",
-    "paired_difference",
-    "paired_differences",
-]

@@ -1,9 +1,7 @@
-"""What enters the metrics, checked once: scores, masks, labels and K.
+"""Checked tensors: the scores, masks, labels and grades that users pass in.
 
-Arrays of numpy are taken as they are, series and frames as the arrays that they hold; labels
-follow the scores to their device.
-
-What enters the statistics: numbers, taken as float64.
+Numpy arrays are taken as they are, series and frames as the arrays they hold; labels follow the
+scores to their device. Long lists are checked and measured in blocks, on several threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +22,8 @@ Values = Tensor | NDArray[Any]
 
 BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
 SMALL_SLOTS = 2**14  # that torch works on with one thread, so that none has to be woken
+
+Floats = NDArray[np.float64]
 
 
 class Labels(NamedTuple):
@@ -187,9 +187,6 @@ def _refuse_outside(
         query, slot = wrong.nonzero()[0].tolist()
         value = values[query, slot].item()
         raise InputError(f"{rule}, got {value:g} in list {query}, slot {slot}")
-
-
-Floats = NDArray[np.float64]
 
 
 def doubles(values: Values | Sequence[float], name: str) -> Floats:

@@ -1,10 +1,7 @@
-"""Where rows came from, so that an error can point at the bad one.
+"""Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
 
-Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
-
-Every value that enters the library as part of a table is checked here, once.
-
-What `Interactions` and `Features` share: counts of their groups, and a checksum.
+Every value that enters the library as part of a table is checked here, once. An `Origin` knows
+where rows came from, so that an error can name the bad one.
 """
 
 import hashlib
@@ -23,6 +20,17 @@ from fairtopk.checks import checked_text
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import number_by_appearance
 from fairtopk.terminal import shown
+
+# What frames of other packages raise when a column cannot be converted.
+FRAME_ERRORS = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    nw.exceptions.NarwhalsError,
+    pl.exceptions.PolarsError,
+)
+OPAQUE = (pl.Binary, pl.Object)  # neither text nor numbers
+MOST_SHOWN, LONGEST_SHOWN = 20, 60  # names of columns in an error, and letters of each
 
 
 @dataclass(frozen=True)
@@ -44,19 +52,6 @@ class Origin:
         if self.first_line is None:
             return f"row {index} of {self.name}"
         return f"{self.name}, line {self.first_line + index}"
-
-
-# What frames of other packages raise when a column cannot be converted.
-FRAME_ERRORS = (
-    TypeError,
-    ValueError,
-    OverflowError,
-    nw.exceptions.NarwhalsError,
-    pl.exceptions.PolarsError,
-)
-
-OPAQUE = (pl.Binary, pl.Object)  # neither text nor numbers
-MOST_SHOWN, LONGEST_SHOWN = 20, 60  # names of columns in an error, and letters of each
 
 
 def check_names(needed: Mapping[str, Any], optional: Mapping[str, Any]) -> None:

@@ -1,6 +1,4 @@
-"""Documents with features in the order of their source: checked, not yet grouped by query.
-
-Documents with features as compact arrays, grouped by query (CSR), a group label per row.
+"""Documents with features as compact arrays, grouped by query (CSR), a label per row.
 
 The documents of query q are the rows ``offsets[q] : offsets[q + 1]`` of `values`, `relevance`,
 `group`, `row` and `item_ids`, in the order of the source. Queries are numbered in order of

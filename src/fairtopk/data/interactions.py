@@ -4,11 +4,9 @@ The ratings of user u are the slots ``offsets[u] : offsets[u + 1]`` of `item`, `
 `time`, in the order of the source. Users and items are numbered in order of first appearance,
 so the same rows always give the same numbers. Items are those that somebody rated.
 
-The ratings and the catalogue of a source, as read and before grouping.
-
-Loaders of published layouts all use the same column names: ratings with ``user_id, item_id,
-rating[, timestamp]``; items with ``item_id`` and whatever the source knows of an item (``title,
-year, genres``), null where it does not.
+Readers of published layouts return `Tables` with the same column names: ratings with
+``user_id, item_id, rating[, timestamp]``; items with ``item_id`` and whatever the source knows
+of an item (``title, year, genres``), null where it does not.
 """
 
 from collections.abc import Mapping

@@ -1,12 +1,8 @@
-"""Ratings in the text of the Netflix Prize, and a uniform sample of numbered rows.
+"""The Netflix Prize: 100 million ratings from 1 to 5, in four files or one per movie.
 
-A line is ``movie:``, or ``user,rating,YYYY-MM-DD`` about the movie named last. Lines end as
-on Unix or on Windows, the last one as it likes; blank lines are skipped.
-
-The Netflix Prize: 100 million ratings from 1 to 5, in four files or in one per movie.
-
-Both layouts hold ``movie:`` and below it ``user,rating,YYYY-MM-DD``. ``qualifying.txt`` and
-``probe.txt`` beside them start alike, but hold no ratings.
+A line is ``movie:``, or ``user,rating,YYYY-MM-DD`` about the movie named last. Lines end as on
+Unix or on Windows; blank lines are skipped, and the last line needs no end. ``qualifying.txt``
+and ``probe.txt`` in the same folder start alike, but hold no ratings.
 """
 
 import re
@@ -29,6 +25,15 @@ DATE = len("YYYY-MM-DD")
 SHORTEST = len("1,1,YYYY-MM-DD")
 MOST_DIGITS = 9  # what int32 surely holds
 EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
+
+RATING_RANGE = (1.0, 5.0)
+RATINGS_NAME = re.compile(r"(combined_data_|mv_)\d+\.txt")
+TITLES_NAMES = ("movie_titles.txt", "movie_titles.csv")
+TITLE = re.compile(r"(\d{1,9}),(\d{1,9}|NULL),(.*)")
+FIRST_TWO_LINES = re.compile(rb"\s*(\d{1,9}):\s+(\S*)")
+RATING = re.compile(rb"\d+,\d+,\d{4}-\d\d-\d\d")
+ITEMS_SCHEMA = {"item_id": pl.Int32, "title": pl.String, "year": pl.Int32}
+SHOWN = 60  # characters of a bad line
 
 
 class Parsed(NamedTuple):
@@ -172,16 +177,6 @@ def sample_rows(total: int, wanted: int, seed: int) -> NDArray[np.int64]:
             taken += 1
         state = advance(state)
     return rows
-
-
-RATING_RANGE = (1.0, 5.0)
-RATINGS_NAME = re.compile(r"(combined_data_|mv_)\d+\.txt")
-TITLES_NAMES = ("movie_titles.txt", "movie_titles.csv")
-TITLE = re.compile(r"(\d{1,9}),(\d{1,9}|NULL),(.*)")
-FIRST_TWO_LINES = re.compile(rb"\s*(\d{1,9}):\s+(\S*)")
-RATING = re.compile(rb"\d+,\d+,\d{4}-\d\d-\d\d")
-ITEMS_SCHEMA = {"item_id": pl.Int32, "title": pl.String, "year": pl.Int32}
-SHOWN = 60  # characters of a bad line
 
 
 def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) -> Tables:

@@ -1,12 +1,7 @@
-"""The data sets that the library knows by name: what they hold and where to get them.
+"""Data sets known by name: where to get them, `load` and `prepare`.
 
-Counts are those of the published files; checksums are the MD5 sums their publisher lists.
-
-The user's own folder: where prepared data lies, and which licences were agreed to.
-
-One function that brings in a data set by name: read, group, number, check, and say so.
-
-From a published data set to a folder of Parquet files with a card.
+Counts are those of the published files; checksums are the MD5 sums their publisher lists. The
+user's folder of data (`data_home`) holds prepared data and the licences that were accepted.
 """
 
 import hashlib
@@ -51,6 +46,11 @@ GROUPLENS = "https://grouplens.org/datasets/movielens/"
 MOVIELENS_FILES = "https://files.grouplens.org/datasets/movielens/"
 RESEARCH_ONLY = "GroupLens terms: research use, cite, no commercial use, no redistribution"
 PASS_ON = "GroupLens terms: research use, cite, no commercial use, pass on under the same terms"
+
+LICENCES = "licences.json"
+Rule = Mapping[str, Any] | GroupRule | Groups | None
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+OWN_FILES = ("csv", "parquet", "letor")
 
 
 @dataclass(frozen=True)
@@ -188,9 +188,6 @@ KNOWN: dict[str, Known] = {
 }
 
 
-LICENCES = "licences.json"
-
-
 def data_home() -> Path:
     """Return the user's folder for data: FAIRTOPK_HOME, else the platform's usual place."""
     if chosen := os.environ.get("FAIRTOPK_HOME"):
@@ -233,10 +230,6 @@ def _licences(folder: Path) -> dict[str, str]:
     return agreed if isinstance(agreed, dict) else {}
 
 
-Rule = Mapping[str, Any] | GroupRule | Groups | None
-
-STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
-OWN_FILES = ("csv", "parquet", "letor")
 READERS: dict[str, Callable[..., Tables]] = {
     **dict.fromkeys(MOVIELENS, read_movielens_csv),
     "movielens-100k": read_movielens_100k,

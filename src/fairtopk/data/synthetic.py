@@ -1,15 +1,9 @@
-"""What generated users feel about generated items, and how well known the items are.
+"""Generated ratings and documents with a known bias against one group.
 
-The utility of item i for user u is ``taste_u · factors_i + quality_i``. No group is better than
-another: an item's group tells nothing of its factors, its quality or its popularity.
-
-Generated ratings that look like real ones and carry a known bias against one group.
-
-What users feel (`Truth`) favours no group. What is recorded is biased against the first group
-by as much as is asked for: its items are seen less, and graded lower than they are liked. So
-fairness can be tested against the truth.
-
-Generated documents with features, whose grades are biased against one group.
+The utility of item i for user u is ``taste_u · factors_i + quality_i`` (`Truth`). It favours no
+group: an item's group says nothing about its factors, quality or popularity. Recorded data are
+biased against the first group by the amount chosen: its items are seen less, and graded
+lower than they are liked. So fairness can be tested against the truth.
 """
 
 import math
@@ -40,6 +34,22 @@ GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
 
 # First keys of the streams, far from the epochs that are keys elsewhere.
 TASTES, FACTORS, QUALITY, POPULARITY, GROUPS = range(2**33, 2**33 + 5)
+
+LEAST_PER_USER = 20
+LARGEST_BIAS = 10.0
+MOST_GENERATED = 10**9  # users, items or ratings
+ACTIVITY_SPREAD = 1.2  # of the logarithm of a user's ratings beyond the least
+GRADE_SHARES = (0.06, 0.11, 0.26, 0.35, 0.22)  # of grades 1 to 5, as in MovieLens 1M
+# At bias 1 the first group fares about as horror does in MovieLens 1M, where 8.8 % of the films
+# have 7.6 % of the ratings and 5.9 % of those of at least 4.
+SEEN_LESS = 0.25  # off the log-popularity, per unit of bias
+GRADED_LOWER = 0.35  # off the utility that is graded, per unit of bias
+# First keys of the streams, far from the epochs that are keys elsewhere.
+ACTIVITY, FIRST_RATERS = range(2**34, 2**34 + 2)
+N_BLOCKS = 16  # of users; what is drawn does not depend on it
+MINOR_SHARE = 0.3
+LARGEST = 4.0  # grade
+MOST_DOCUMENTS = 10**8
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,22 +117,6 @@ def _spread_groups(
         ends[:-1], np.arange(n_items), "right"
     )
     return group
-
-
-LEAST_PER_USER = 20
-LARGEST_BIAS = 10.0
-MOST_GENERATED = 10**9  # users, items or ratings
-ACTIVITY_SPREAD = 1.2  # of the logarithm of a user's ratings beyond the least
-GRADE_SHARES = (0.06, 0.11, 0.26, 0.35, 0.22)  # of grades 1 to 5, as in MovieLens 1M
-
-# At bias 1 the first group fares about as horror does in MovieLens 1M, where 8.8 % of the films
-# have 7.6 % of the ratings and 5.9 % of those of at least 4.
-SEEN_LESS = 0.25  # off the log-popularity, per unit of bias
-GRADED_LOWER = 0.35  # off the utility that is graded, per unit of bias
-
-# First keys of the streams, far from the epochs that are keys elsewhere.
-ACTIVITY, FIRST_RATERS = range(2**34, 2**34 + 2)
-N_BLOCKS = 16  # of users; what is drawn does not depend on it
 
 
 @dataclass(frozen=True)
@@ -305,11 +299,6 @@ def _grades(recorded: NDArray[np.float32], fair: NDArray[np.bool_]) -> NDArray[n
     for limit in np.quantile(recorded[fair], np.cumsum(GRADE_SHARES)[:-1]):
         grades += recorded > limit
     return grades
-
-
-MINOR_SHARE = 0.3
-LARGEST = 4.0  # grade
-MOST_DOCUMENTS = 10**8
 
 
 class Documents(NamedTuple):

@@ -1,12 +1,7 @@
-"""Numbering ids and grouping rows: from columns of a table to CSR arrays.
+"""CSR arrays: numbering ids, grouping rows by key, splits and ideal DCG per user.
 
-CSR: the rows of key k are the slots ``offsets[k] : offsets[k + 1]``.
-
-Choosing, per user, the ratings that are held out of training.
-
-`part` holds one code per slot of the CSR arrays: what a slot is used for.
-
-The ideal DCG of every user's ratings, from CSR arrays.
+The rows of key k are the slots ``offsets[k] : offsets[k + 1]``. A split is one code per slot:
+`TRAIN`, `VALIDATION` or `TEST`.
 """
 
 import numpy as np
@@ -14,6 +9,8 @@ from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.random import advance, stream, uniform
+
+TRAIN, VALIDATION, TEST = np.int8(0), np.int8(1), np.int8(2)
 
 
 @compiled
@@ -85,9 +82,6 @@ def first_repeat(
                 return slot_of[item[slot]], slot
             slot_of[item[slot]] = slot
     return -1, -1
-
-
-TRAIN, VALIDATION, TEST = np.int8(0), np.int8(1), np.int8(2)
 
 
 def hold_out_last(

@@ -1,11 +1,7 @@
-"""A counter-based random stream (splitmix64) for compiled loops.
+"""Counter-based random streams (splitmix64) for compiled loops, and draws from them.
 
 A stream is one 64-bit word made from a key. Keys are hashed, so the stream of (seed, epoch,
 user) does not depend on which other streams were read before it, nor on the number of threads.
-
-Normal numbers, and a table for drawing rows in proportion to weights.
-
-A number drawn for each of some rows, whatever other rows there are.
 """
 
 import math

@@ -1,21 +1,14 @@
-"""The columns of a row of scores, from the best on.
+"""The best scores of each row, in order, and the softmax sum of the whole row.
 
-A score of -inf stands for an item that is not there; all others are finite. Of equal scores the
-one in the earlier column is the better.
+A score of -inf stands for an item that is not there; all others are finite. Ties go to the
+earlier column.
 
 Scores are compared as whole numbers. Read as such, the bits of floats (IEEE 754) rise with the
 score above zero and fall below it; turned over where they rise, they are keys that fall as
 scores rise. Unlike comparisons of floats, those of keys are vectorised as they stand.
 
-Exponentials of scores, in loops that are vectorised.
-
 The exponential of a float32 is put together from a power of two, written as bits, and a short
 series. Neither numba nor LLVM vectorises the library's function: it takes 10 times as long.
-
-The best scores of each row, in order, and what softmax exposure needs of the whole row.
-
-A score of -inf stands for an item that is not there. Of equal scores the one in the earlier
-column is the better.
 """
 
 import math
@@ -32,6 +25,11 @@ Unsigned = NDArray[np.unsignedinteger]
 
 BYTE, VALUES = 8, 256  # bits of a byte, and its values; keys are sorted byte by byte
 RUNS = 3  # of columns, at least, for each of the best that is wanted
+
+LOG2_E, LN_2 = np.float32(math.log2(math.e)), np.float32(math.log(2))
+LEAST = np.float32(-126)  # exponent of the smallest power of two
+ONE, FRACTION = 127, 23  # float32: the bits of 2^n are (127 + n) << 23
+NO_ITEMS = np.empty(0, np.int32)
 
 
 class Work(NamedTuple):
@@ -160,11 +158,6 @@ def sort_chosen(
             column[there, target] = column[here, place]
 
 
-LOG2_E, LN_2 = np.float32(math.log2(math.e)), np.float32(math.log(2))
-LEAST = np.float32(-126)  # exponent of the smallest power of two
-ONE, FRACTION = 127, 23  # float32: the bits of 2^n are (127 + n) << 23
-
-
 @summing
 def fill_exponentials(
     scores: Floats, high: float, bits: NDArray[np.signedinteger], power: Floats, out: Floats
@@ -196,9 +189,6 @@ def fill_exponentials(
         out[place] *= power[place]
         total += out[place]
     return total
-
-
-NO_ITEMS = np.empty(0, np.int32)
 
 
 class Top(NamedTuple):

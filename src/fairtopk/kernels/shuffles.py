@@ -1,23 +1,17 @@
-"""What groups have in the top of ranked lists once their labels are shuffled.
+"""Sums over the top of ranked lists after their group labels are shuffled.
 
-The known labels of a list are dealt out to its known places at random. Those of the largest
-group are not drawn for: they go where no other fell, and what that group has is what the others
-leave. So a shuffle costs one draw for each item of the smaller groups, whatever the length of
-the list.
+Of whole lists (`shuffled_sums`), the known labels are dealt out to the known places at random.
+The labels of the largest group need no draw: they go where no other fell, and what that group
+has is what the others leave. So a shuffle costs one draw for each item of the smaller groups.
 
-What groups have in the top of lists once their labels are shuffled, from the top alone.
+Of lists known by their first places (`drawn_sums`), the labels of all known items are an urn,
+and each known place, from the first on, gets a label drawn from what is left. A shuffle costs a
+draw for each place of the longest top. Both give the same distribution.
 
-The labels of all known items of a list are an urn. Its places are gone through from the first,
-and each known one gets a label drawn from what is left: that is what a shuffle of the whole
-list does to its first places. So a shuffle costs a draw for each place of the longest top, and
-nothing past it has to be there. Where whole lists are, `shuffles` is quicker.
-
-Sums over lists of what tells who is favoured: signed gaps, and what each group gets.
-
-A group gets, with n its items in the whole list: the softmax exposure of its items in the top
-over n (Eq. 9); their share of the exposure of the top over their number, 0 without one (the
-released code); the worth of their places over n; their number over n. A signed gap is what
-group 0 gets less what all other groups get as one.
+`gap_totals` adds up over lists what each group gets, with n its items in the whole list: the
+softmax exposure of its items in the top over n (Eq. 9); their share of the exposure of the top
+over their number, 0 without one (the released code); the worth of their places over n; their
+number over n. A signed gap is what group 0 gets less what all other groups get as one.
 """
 
 from collections.abc import Sequence
@@ -31,6 +25,8 @@ from fairtopk.kernels.random import advance, below, stream
 from fairtopk.kernels.sums import Doubles, Floats, Whole, discounts
 
 Slots = NDArray[np.int64]
+
+NOTIONS = 4
 
 
 class Ranked(NamedTuple):
@@ -242,9 +238,6 @@ def _add_draws(
                     exposures[row, one, label, cut] += exposure[row, place]
                     discount[row, one, label, cut] += worth[place]
                     members[row, one, label, cut] += 1
-
-
-NOTIONS = 4
 
 
 def gap_totals(sums: GroupSums, everyone: Doubles, size: NDArray[np.int64]) -> Doubles:

@@ -1,4 +1,4 @@
-"""What metrics of ranked lists are made of: sums over the top of each list.
+"""Sums over the top of each ranked list, from which all metrics are computed.
 
 Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here; of others
 only the first places arrive.

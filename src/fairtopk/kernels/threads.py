@@ -1,14 +1,10 @@
-"""Running independent pieces of work on as many threads as torch is set to use.
+"""Threads for independent pieces of work, recycled memory, and torch's generators.
 
 A piece never runs on more than one thread, so what it computes does not depend on their number;
 that holds for torch's matrix products too, which otherwise split their work as they see fit.
 
-Large arrays that are used again once nobody holds them.
-
-Fresh memory has to be cleared by the system page by page. At 27,000 items that was a fifth of
-the time of a forward and backward pass.
-
-torch's own random numbers, which dropout draws, lent to one piece of work at a time.
+Large arrays are used again once nobody holds them: the system clears fresh memory page by page,
+which at 27,000 items took a fifth of the time of a forward and backward pass.
 """
 
 import math
@@ -28,6 +24,13 @@ from numpy.typing import DTypeLike, NDArray
 T = TypeVar("T")
 
 _lent = 0  # threads that `run_all` has to itself; 0: as many as torch has
+
+LARGE = 2**20  # bytes; less is not worth keeping
+ALIGNMENT = 64  # bytes
+KEPT = 8  # arrays; those not asked for the longest are let go
+_lock = threading.Lock()
+_kept: list[tuple[NDArray[Any], weakref.ref[NDArray[Any]]]] = []
+_lending = threading.RLock()
 
 
 def run_all(pieces: Sequence[Callable[[], T]]) -> list[T]:
@@ -95,14 +98,6 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     return pool
 
 
-LARGE = 2**20  # bytes; less is not worth keeping
-ALIGNMENT = 64  # bytes
-KEPT = 8  # arrays; those not asked for the longest are let go
-
-_lock = threading.Lock()
-_kept: list[tuple[NDArray[Any], weakref.ref[NDArray[Any]]]] = []
-
-
 def recycled(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     """Return an array with whatever content, in memory that may have been used before.
 
@@ -133,9 +128,6 @@ def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     room = np.empty(size + ALIGNMENT, np.uint8)
     start = -room.ctypes.data % ALIGNMENT
     return room[start : start + size].view(dtype).reshape(shape)
-
-
-_lending = threading.RLock()
 
 
 @contextmanager

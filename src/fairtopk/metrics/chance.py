@@ -1,18 +1,14 @@
-"""Lists whose known labels are shuffled: what their tops would be by chance.
+"""Chance floors and permutation p-values of gaps, from shuffled group labels.
 
-Order, list sizes, group sizes and unknown slots stay as they are.
+The known labels are shuffled within each list; order, list sizes, group sizes and unknown slots
+stay as they are.
 
-The chance floor: the gap that an order which knows nothing of groups has all the same.
+The chance floor is the mean absolute gap over all shuffles and lists: the gap that an order
+which knows nothing of groups has all the same.
 
-Shuffle the known labels within each list, leave order, list sizes, group sizes and unknown
-slots as they are: the floor is the mean absolute gap over all shuffles and lists.
-
-Whether a systematic gap could be chance: a permutation test.
-
-The signed gap, averaged over lists, tells who is favoured. If labels had nothing to do with the
-order, shuffling the known ones within each list would give means like it. p is how often they
-are at least as far from what shuffling gives on average, add-one: the observed mean is counted
-as one of the shuffled.
+The p-value belongs to the signed gap averaged over lists, which tells who is favoured: how
+often the mean after shuffling is at least as far from what shuffling gives on average; the
+observed mean is counted as one of the shuffled (add-one).
 """
 
 import math
@@ -35,6 +31,18 @@ from fairtopk.metrics.tops import Tops, tops_of_places
 from fairtopk.tensors import Values, blocks, checked_groups, checked_scores
 
 BLOCK_SUMS = 2**16  # of shuffled lists that are held at a time
+
+EXACT = "representation_gap"  # with two groups
+PRECISION = 0.01  # of the floor: its standard error at the end
+# Over how many deviations, all lists together, a standard error is worth believing.
+LEAST_FREEDOM = 100
+MOST_COPIES = 1_000
+COPIED_SUMS = 2**16  # of the copies of a list that are shuffled at a time
+MOST_SHUFFLES = 10_000  # of a list; enough for one list alone, unless a rare shuffle decides
+RELEASED = "exposure_gap_released"
+SHUFFLES = 999
+SHUFFLES_AT_ONCE = 64
+ROUNDING = 1e-12  # gaps are at most 1; closer ones are the same
 
 
 class Labelled(NamedTuple):
@@ -150,15 +158,6 @@ def log_choose(n: Tensor, k: Tensor) -> Tensor:
     """Return the logarithm of the number of ways to choose `k` of `n`; -inf if k > n."""
     n, k = n.double(), k.double()
     return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-
-
-EXACT = "representation_gap"  # with two groups
-PRECISION = 0.01  # of the floor: its standard error at the end
-# Over how many deviations, all lists together, a standard error is worth believing.
-LEAST_FREEDOM = 100
-MOST_COPIES = 1_000
-COPIED_SUMS = 2**16  # of the copies of a list that are shuffled at a time
-MOST_SHUFFLES = 10_000  # of a list; enough for one list alone, unless a rare shuffle decides
 
 
 class Floor(NamedTuple):
@@ -360,12 +359,6 @@ def _shuffled_floors(
         if last or (error <= PRECISION * value).all():
             found = zip(value.tolist(), error.tolist(), strict=True)
             return [Floor(mean, deviation, rounds) for mean, deviation in found]
-
-
-RELEASED = "exposure_gap_released"
-SHUFFLES = 999
-SHUFFLES_AT_ONCE = 64
-ROUNDING = 1e-12  # gaps are at most 1; closer ones are the same
 
 
 class PValue(NamedTuple):

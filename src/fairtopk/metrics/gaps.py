@@ -1,25 +1,19 @@
-"""What each group of a list gets, by four notions of getting something.
+"""NDCG, and differences between groups in what they get in the top K, per list.
 
-Each notion takes the tops of ranked lists and returns one value per group and K,
-``[Q, G, len(ks)]``, NaN for a group that a list lacks. n_g is the size of group g in the whole
-list, e the softmax of the scores over the whole list, items of unknown group included.
-
-Differences between groups in what they get in the top K, one value per list.
-
-Three notions: softmax exposure depends on the order and on the scale of scores, rank exposure
-on the order alone, representation on nothing but which items are in the top K. `groups` numbers
-the group of each item; -1 is unknown: such an item takes part in the softmax and in the ranks,
-and is left out of every gap. What groups get has a column more for all such items.
+There are four definitions of what a group gets (`NOTIONS`). Softmax exposure, by Eq. 9 or the
+released code, depends on the order and on the scale of scores; rank exposure on the order
+alone; representation only on which items are in the top K. `groups` numbers the group of each
+item; -1 is unknown: such an item takes part in the softmax and in the ranks and is left out of
+every gap. What groups get has a column more for all such items.
 
 With two groups a gap is |a - b|; with more it is the largest difference between two groups that
-the list has. A list with fewer than two groups has none: NaN.
+the list has. A list with fewer than two groups has none: NaN. A signed gap tells who is
+favoured: group 0, the named group, minus all other known groups taken together. It is NaN where
+either side is absent. The mean of a gap over lists is its MAE form, the mean of its square its
+MSE form.
 
-A signed gap tells who is favoured: group 0, the named group, minus the rest, which is all other
-known groups taken together as one. It is NaN where either side is absent.
-
-The mean of a gap over lists is its MAE form, the mean of its square its MSE form.
-
-NDCG: how well an order puts relevant items first.
+n_g is the size of group g in the whole list, e the softmax of the scores over the whole list,
+items of unknown group included.
 """
 
 from collections.abc import Callable
@@ -33,6 +27,8 @@ from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups, meas
 from fairtopk.tensors import Values, checked_relevance, checked_scores
 
 Notion = Callable[[Tops], Tensor]
+
+Variant = Literal["paper", "released"]
 
 
 def softmax_exposure(tops: Tops) -> Tensor:
@@ -92,7 +88,6 @@ def named_and_rest(tops: Tops) -> Tops:
     return tops._replace(**two)
 
 
-Variant = Literal["paper", "released"]
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
 
 

@@ -1,10 +1,8 @@
-"""Means over queries with an interval: what is reported of a metric.
+"""Means over queries, and ratios of such means, with bootstrap intervals.
 
 A metric that is undefined for a query is NaN there. It is left out of the mean and counted. An
 interval goes from the 2.5th to the 97.5th percentile of the means of 1,000 resamples: as many
 queries, drawn with replacement (percentile bootstrap).
-
-Means over lists and ratios of such means, with intervals from one set of resamples.
 """
 
 import reprlib
@@ -26,6 +24,11 @@ RESAMPLES = 1_000
 RESAMPLES_AT_ONCE = 50
 COUNTED_AT_ONCE = 10_000  # draws, which stay in the cache of the processor
 LEVELS = (0.025, 0.975)
+
+Doubles = NDArray[np.float64]
+Floats = NDArray[np.floating]
+Key = tuple[str, ...]
+COLUMNS_AT_ONCE = 64  # that are resampled together; more are held in turn
 
 
 class Mean(NamedTuple):
@@ -136,13 +139,6 @@ def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
                 f"query {query}"
             )
     return columns
-
-
-Doubles = NDArray[np.float64]
-Floats = NDArray[np.floating]
-Key = tuple[str, ...]
-
-COLUMNS_AT_ONCE = 64  # that are resampled together; more are held in turn
 
 
 class Ratio(NamedTuple):

@@ -1,15 +1,11 @@
-"""Attention-weighted rank fairness: what groups get if readers stop at random.
+"""Metrics known from other work: AWRF, NDKL and the AUC of a group.
 
-Whoever has come to a place gives it the share p of the attention that is left, so that the
-place of rank r has p (1 - p)^(r - 1): far more for the first places than 1 / log2(1 + rank).
+Attention-weighted rank fairness: whoever has come to a place gives it the share p of the
+attention that is left, so that the place of rank r has p (1 - p)^(r - 1).
 
-How far the groups in each prefix of ranked lists are from those in the whole list.
+NDKL: how far the groups in each prefix of a list are from those in the whole list.
 
-Divergence of the groups in the prefixes of a list from those in the whole.
-
-How well the scores of lists tell one group from the others.
-
-How well groups can be told from scores: what a score gives away without being asked.
+Group AUC: how well the scores of a list tell one group from the others.
 """
 
 import math

@@ -1,11 +1,10 @@
-"""One value of a whole set of lists, with its interval: what groups get over all of them.
+"""Values of a whole set of lists, with intervals: RSP, REO and the impact ratio.
 
 What a group gets is a ratio of two sums over lists. A value is made of these ratios, so it is
-no mean of values per list; its interval comes from resampling lists.
+not a mean of values per list; its interval comes from resampling lists.
 
-Whether groups have the same chance of the top K, over a whole set of lists.
-
-The impact ratio: what the group that gets least gets, over what the one with most gets.
+RSP and REO ask whether groups have the same chance of the top K. The impact ratio is what the
+group that gets least gets, over what the one with most gets.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,8 @@ from fairtopk.tensors import (
     checked_relevance,
     checked_scores,
 )
+
+BY_RANK = "rank_exposure_gap"
 
 
 class Overall(NamedTuple):
@@ -227,9 +228,6 @@ def _relevant_only(labels: Labels, grades: Tensor) -> Labels:
 
 def _spread(chances: Tensor) -> Tensor:
     return chances.std(-1, correction=0) / chances.mean(-1)
-
-
-BY_RANK = "rank_exposure_gap"
 
 
 def impact_ratio(

@@ -1,17 +1,9 @@
-"""The items of a batch of lists, in blocks of about equal work.
+"""NeuMF and matrix factorisation on the CPU, by way of compiled loops.
 
-The layers of NeuMF's network after the first, for some pairs.
-
-The parameters of NeuMF and of its parts, as the compiled path takes them.
-
-A batch on its way through NeuMF: scores forward, gradients backward.
-
-Items are taken in blocks. A block is a piece of work for one thread: forward from the items'
-half of the first layer to the scores of their pairs, backward from the gradient of those scores
-to that of the items' vectors. What is summed over blocks is summed in their order, so that
-results have the same bits for any number of threads.
-
-NeuMF and matrix factorisation on the CPU, by way of compiled loops.
+Items are taken in blocks of about equal work. A block is a piece for one thread: forward from
+the items' half of the first layer to the scores of their pairs, backward from the gradient
+of those scores to that of the items' vectors. What is summed over blocks is summed in their
+order, so that results have the same bits for any number of threads.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,6 +43,10 @@ ROW_COST = 4  # of the matrix products of an item, in pairs
 # Where less than this share of all items is in the lists, only those are looked at.
 FEW = 0.7
 
+Layers = Sequence[tuple[Tensor, Tensor]]  # weight [units, units below] and bias [units]
+ROWS = 4_096  # of a table that memory is asked for at a time
+COLUMNS = 1_024  # items of a block, when all items are scored
+
 
 class Blocks(NamedTuple):
     """Pairs grouped by item, and items by block.
@@ -83,9 +79,6 @@ def blocks_of(item: NDArray[np.int32], n_items: int) -> Blocks:
     edges = np.unique(np.searchsorted(cost, np.linspace(0, cost[-1], count + 1))).tolist()
     slices = [slice(start, stop) for start, stop in pairwise(edges)]
     return Blocks(pairs, rows, slices or [slice(0, 0)])
-
-
-Layers = Sequence[tuple[Tensor, Tensor]]  # weight [units, units below] and bias [units]
 
 
 def deeper_scores(
@@ -181,9 +174,6 @@ def product_weights(user: Tensor, item: Tensor) -> Weights:
         item_layer=none.expand(0, 0),
         network_output=none,
     )
-
-
-ROWS = 4_096  # of a table that memory is asked for at a time
 
 
 class Lists(NamedTuple):
@@ -400,9 +390,6 @@ def _add_up(parts: Iterable[Tensor]) -> Tensor:
     for one in others:
         total += one
     return total
-
-
-COLUMNS = 1_024  # items of a block, when all items are scored
 
 
 def is_compiled(backend: str, table: Tensor) -> bool:

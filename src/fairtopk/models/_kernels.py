@@ -1,6 +1,4 @@
-"""The pairs of users and items in a batch of lists: grouped by item, and their dropout.
-
-NeuMF's scores and gradients for pairs of users and items, item by item.
+"""NeuMF's scores and gradients for pairs of users and items, item by item.
 
 With p, q the vectors of user and item for the product, u, i their halves of the hidden layer,
 
@@ -30,6 +28,8 @@ from fairtopk.kernels.random import GOLDEN, mix, stream
 CERTAIN = 256  # values of a draw, a byte
 EACH = np.uint64(0x0101010101010101)  # 1 in each byte of a word
 TOP = np.uint64(0x8080808080808080)  # the top bit of each
+
+Floats = NDArray[np.floating]
 
 
 class Pairs(NamedTuple):
@@ -121,9 +121,6 @@ def kept_units(pairs: Pairs, dropout: Dropout, units: int) -> NDArray[np.uint8]:
         for unit in range(units):
             mask[pair - start, unit] = kept[unit]
     return mask
-
-
-Floats = NDArray[np.floating]
 
 
 class Sides(NamedTuple):

@@ -1,24 +1,21 @@
-"""Adam for some rows of a table, with the steps that each row missed.
+"""Adam and momentum for some rows of a table, with the steps that each row missed.
 
-With the gradient g and the step's number t,
+Adam, with the gradient g and the step's number t:
 
     m <- beta_1 m + (1 - beta_1) g,  v <- beta_2 v + (1 - beta_2) g²,
     w <- w - rate m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + eps)
 
 where g holds the weight decay's part. A row that no batch read still moves: g is then that part
-alone, and m fades. Rows do not depend on each other, so any split of them gives the same bits.
+alone, and m fades.
 
-Momentum for some rows of a table, with the steps that each row missed.
-
-With the gradient g,
+Momentum:
 
     z <- keep z + fresh (g + decay w),  w <- w - rate z
 
 but for the first step of all, which takes its gradient whole: z <- g + decay w. A row that no
-batch read has g = 0, and a step is a matrix times (w, z): any number of them is its power. Rows
-do not depend on each other, so any split of them gives the same bits.
+batch read has g = 0, and a step is a matrix times (w, z): any number of them is its power.
 
-The rows of a table that missed steps of a lazy optimizer.
+Rows do not depend on each other, so any split of them gives the same bits.
 """
 
 from functools import lru_cache
@@ -34,6 +31,10 @@ Scalars = tuple[np.floating, ...]
 
 LEAST_BETA = 0.5  # of those whose power is looked at: 0 has no such power
 CHUNK = 32  # steps between two looks at what is left of a row's averages
+
+Matrix = tuple[float, float, float, float]  # two by two, row by row
+UNIT = (1.0, 0.0, 0.0, 1.0)
+FEW = 16  # of how many rows one is, for sorting to be quicker than to look at all
 
 
 class AdamTable(NamedTuple):
@@ -223,11 +224,6 @@ def _scalars(weight: Floats, rule: AdamRule) -> Scalars:
     )
 
 
-Matrix = tuple[float, float, float, float]  # two by two, row by row
-
-UNIT = (1.0, 0.0, 0.0, 1.0)
-
-
 class MomentumTable(NamedTuple):
     """A parameter and what momentum keeps of it.
 
@@ -327,9 +323,6 @@ def _transform(table: MomentumTable, row: int, matrix: Matrix) -> None:
         moved = c * weight + d * buffer
         table.weight[row, column] = a * weight + b * buffer
         table.buffer[row, column] = kind(0) if abs(moved) < tiny else moved
-
-
-FEW = 16  # of how many rows one is, for sorting to be quicker than to look at all
 
 
 @compiled

@@ -1,10 +1,7 @@
-"""What lazy optimizers share: which rows of a parameter are behind, and bringing them up.
+"""Adam and momentum that leave rows without a gradient for later, and exactly so.
 
-Adam that leaves rows without a gradient for later.
-
-Stochastic gradient descent with momentum that leaves rows without a gradient for later.
-
-What an optimizer remembers once it has taken a step: names, types and shapes.
+A row that no batch reads takes the steps it missed when it is next read, or in `settle`; the
+result is that of the ordinary optimizer.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +35,8 @@ Reads = Iterable[tuple[Tensor, Tensor]]  # parameters, and the rows of each that
 
 PIECE = 64_000  # steps of a weight that are worth a piece of work for a thread
 MAX_PIECES = 16  # of a parameter
+
+ROWS, WIDTH = 7, 11  # of the parameter that a step is tried on; no state has these by chance
 
 
 class LazyOptimizer(torch.optim.Optimizer):
@@ -332,9 +331,6 @@ class LazyMomentum(LazyOptimizer):
         self, table: Sequence[Array], rule: Sequence[float], oldest: int, now: int
     ) -> Advance:
         return partial(momentum_rows, MomentumTable(*table), MomentumRule(*rule), now)
-
-
-ROWS, WIDTH = 7, 11  # of the parameter that a step is tried on; no state has these by chance
 
 
 def state_layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -1,16 +1,12 @@
-"""The re-rankers of Geyik, Ambler and Kenthapadi (2019): a share of every prefix per group.
-
-With share p of a group, a prefix of i items has at least its floor(i p) and, as far as floors
-allow, at most ceil(i p). Items of no group with a share are the last group of all: it gets what
-the shares leave, and has no floor.
-
-Scores are not needed: a place in the old order says which of two items is better.
-
-The re-rankers of Geyik, Ambler and Kenthapadi (2019), for any number of groups.
+"""The re-rankers of Geyik, Ambler and Kenthapadi (2019), for any number of groups.
 
 A group with target share p has at least floor(i p) items in every prefix of i items of the top
-K, as far as it has so many. Once there are four groups DetGreedy may miss floors that can be
-met; DetConstSort never does, and the other two did not in all that was tried.
+K, as far as it has so many, and at most ceil(i p), as far as floors allow. Items of no group
+with a share are the last group: it gets what the shares leave, and has no floor. Scores are not
+needed: a place in the old order says which of two items is better.
+
+Once there are four groups DetGreedy may miss floors that can be met; DetConstSort never does,
+and the other two did not in all that was tried.
 """
 
 import math
@@ -26,6 +22,9 @@ from fairtopk.reranking.lists import Candidates, Floors, Outcome, Places, group_
 
 ROUNDING = 1e-9  # floor(0.29 * 100) is 28 in floating point
 GREEDY, CONSERVATIVE, RELAXED = 0, 1, 2
+
+BOUND_RULES = {"det-greedy": GREEDY, "det-cons": CONSERVATIVE, "det-relaxed": RELAXED}
+Method = Literal["det-greedy", "det-cons", "det-relaxed", "det-const-sort"]
 
 
 @inlined
@@ -259,10 +258,6 @@ def _has_floors(
         if taken[one] < floor_of(len(top), shares[one]):
             return False
     return True
-
-
-BOUND_RULES = {"det-greedy": GREEDY, "det-cons": CONSERVATIVE, "det-relaxed": RELAXED}
-Method = Literal["det-greedy", "det-cons", "det-relaxed", "det-const-sort"]
 
 
 def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Outcome:

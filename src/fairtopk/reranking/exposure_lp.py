@@ -1,16 +1,4 @@
-"""The solvers of scipy, which is not needed for anything else here.
-
-The best mixture of rankings of one list whose groups get the same.
-
-A doubly stochastic matrix is a mixture of rankings (Birkhoff and von Neumann), and few of them
-matter. So instead of n^2 probabilities the program has the weight of each ranking found so far.
-The dual prices of its solution say what an item's exposure is worth; sorting by that gives the
-ranking that improves the solution most. When none does, the mixture is the optimum over all
-matrices.
-
-With two groups there is one price, and two rankings are enough: that needs no solver.
-
-Fair exposure in expectation (Singh and Joachims, 2018): the best random ranking of a list.
+"""Fair exposure in expectation (Singh and Joachims, 2018): the best random ranking.
 
 A doubly stochastic P has the probability of each item to be at each place. With relevance u and
 v_j = 1 / log2(1 + j) for the places of the top K, else 0, it maximises u^T P v such that what
@@ -20,7 +8,11 @@ the groups get differs by no more than the slack. What a group gets is, for
 * treatment: that, over the mean relevance of the group;
 * impact: the mean of u_i (P v)_i, over the mean relevance of the group.
 
-From a doubly stochastic matrix to rankings with probabilities (Birkhoff, von Neumann).
+P is a mixture of rankings (Birkhoff and von Neumann), and few of them matter. So instead of n^2
+probabilities the program has the weight of each ranking found so far. The dual prices of its
+solution say what an item's exposure is worth; sorting by that gives the ranking that improves
+the solution most. When none does, the mixture is the optimum over all matrices. With two groups
+there is one price, and two rankings are enough: that needs no solver.
 """
 
 from importlib import import_module
@@ -36,6 +28,15 @@ from fairtopk.kernels.random import draws
 from fairtopk.lists.ranking import order
 from fairtopk.reranking.lists import Candidates, ExposureProgram, Outcome, Policy
 
+TOLERANCE = 1e-9
+SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+Floats = NDArray[np.float64]
+Ranking = NDArray[np.int64]  # items from the first place to the last
+Mixture = tuple[NDArray[np.int64], Floats]  # rankings ``[R, n]``, and their weights
+RANKING = 2**36  # first key of the streams that choose a ranking
+DUST = 1e-9  # an entry below this is rounding
+SUM_TOLERANCE = 1e-5
+
 
 def scipy_solver(name: str, *, purpose: str) -> Any:
     """Return a function of ``scipy.optimize``, or say in one sentence that scipy is missing."""
@@ -43,14 +44,6 @@ def scipy_solver(name: str, *, purpose: str) -> Any:
         return getattr(import_module("scipy.optimize"), name)
     except ImportError:
         raise InputError(f"{purpose} needs scipy; install it with: pip install scipy") from None
-
-
-TOLERANCE = 1e-9
-SOLVER = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
-
-Floats = NDArray[np.float64]
-Ranking = NDArray[np.int64]  # items from the first place to the last
-Mixture = tuple[NDArray[np.int64], Floats]  # rankings ``[R, n]``, and their weights
 
 
 class Program(NamedTuple):
@@ -192,9 +185,6 @@ def _exposure(ranking: Ranking, program: Program) -> Floats:
     return exposure
 
 
-RANKING = 2**36  # first key of the streams that choose a ranking
-
-
 def exposure_lp(lists: Candidates, k: int, settings: ExposureProgram) -> Outcome:
     """Return lists drawn from the best random rankings whose groups get the same.
 
@@ -268,10 +258,6 @@ def _policy(slot: Tensor, mixture: Mixture, k: int) -> Policy:
     order = torch.arange(len(slot)).repeat(len(weights), 1)
     order[:, : rankings.shape[1]] = torch.from_numpy(rankings[falling])
     return Policy(slot[order], torch.from_numpy(weights[falling]))
-
-
-DUST = 1e-9  # an entry below this is rounding
-SUM_TOLERANCE = 1e-5
 
 
 def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:

@@ -1,14 +1,8 @@
-"""FA*IR: how many protected items each prefix needs, and lists that have them.
+"""FA*IR (Zehlike et al., 2017): no prefix of the top K has too few protected items.
 
 If each item is protected with probability p, a prefix of i items has Binomial(i, p) of them. It
-is unfair if it has fewer than m(i), the alpha-quantile. An order fails as a whole if one of its
-prefixes does, so that a fair process fails more often than alpha.
-
-FA*IR (Zehlike et al., 2017): no prefix of the top K with too few protected items.
-
-A prefix of i items needs m(i) protected ones, the alpha_c-quantile of Binomial(i, p). It is
-tested at every i, so alpha_c is chosen such that an order made by a fair process, where each
-item is protected with probability p, fails somewhere with probability alpha.
+is unfair if it has fewer than m(i), the alpha_c-quantile. Every prefix is tested, so alpha_c is
+chosen such that an order made by a fair process fails somewhere with probability alpha.
 """
 
 from functools import partial

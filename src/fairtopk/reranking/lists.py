@@ -1,7 +1,4 @@
-"""Lists on their way to a new order, and what they are when they have one.
-
-What each re-ranker may be told beside the lists.
-"""
+"""Lists before and after re-ranking, and the settings of each re-ranker."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -23,6 +20,10 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.lists.ranking import ranked
 
 BLOCK_SLOTS = 2**19  # that a thread works on at a time
+
+LARGEST_SUM = 1 + 1e-6  # of shares, by rounding in single precision
+Chance = Annotated[float, Field(gt=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Candidates(NamedTuple):
@@ -185,9 +186,6 @@ def _strictly_falling(scores: Tensor) -> Tensor:
     return torch.where(lowered < 0, -lowered | sign, lowered).view(scores.dtype)
 
 
-LARGEST_SUM = 1 + 1e-6  # of shares, by rounding in single precision
-
-
 def _no_flag(value: Any) -> Any:
     """Return a value that is no boolean: as a number True is 1, and in groups it marks 0."""
     if isinstance(value, bool):
@@ -208,8 +206,6 @@ def _by_group(values: Any) -> Any:
     return plain
 
 
-Chance = Annotated[float, Field(gt=0, lt=1)]
-Share = Annotated[float, Field(ge=0, le=1)]
 Group = Annotated[int, BeforeValidator(_no_flag), Field(ge=0, lt=1_000)]  # as in the metrics
 
 

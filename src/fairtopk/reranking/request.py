@@ -1,4 +1,4 @@
-"""What is asked of a re-ranker by words: groups have names, and lists ids."""
+"""A re-ranking requested by name: groups have names, and lists have ids."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,6 +1,7 @@
-"""A constant added to one group's scores: the cheap trick that a fair method must beat.
+"""`ft.rerank`: the re-rankers by name, with their arguments checked, and the group bonus.
 
-The re-rankers by name, with everything that enters them checked.
+The group bonus adds a constant to one group's scores: the cheap trick that a fair method must
+beat.
 """
 
 import re
