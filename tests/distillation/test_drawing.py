@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.distillation.teacher import counted, counted_behind, evenly_spaced
+from fairtopk.distillation.teacher import evenly_spaced, place_weight, weight_behind
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=8), st.integers(1, 20))
@@ -33,9 +33,9 @@ def test_every_place_is_drawn_equally_often() -> None:
 def test_what_is_behind_counts_as_much_as_its_places_together(reach: float) -> None:
     first, length = 400, 3_000
     places = np.arange(first, length, dtype=np.float64) + 0.5
-    together = counted_behind(np.array([first]), np.array([length]), reach)
-    assert together[0] == pytest.approx(counted(places, reach).sum(), rel=1e-3)
+    together = weight_behind(np.array([first]), np.array([length]), reach)
+    assert together[0] == pytest.approx(place_weight(places, reach).sum(), rel=1e-3)
 
 
 def test_a_place_counts_an_eighth_at_the_reach() -> None:
-    assert counted(np.array([0.0, 25.0]), 25.0).tolist() == [1.0, 0.125]
+    assert place_weight(np.array([0.0, 25.0]), 25.0).tolist() == [1.0, 0.125]

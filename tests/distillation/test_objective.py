@@ -17,7 +17,7 @@ from fairtopk.distillation.student import (
     listwise,
     regression,
 )
-from fairtopk.distillation.teacher import counted
+from fairtopk.distillation.teacher import place_weight
 from fairtopk.lists.users import Lists
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.objectives.base import Estimate
@@ -99,7 +99,7 @@ def test_drawn_whole_an_item_counts_by_its_place(lists: Lists) -> None:
     batch, lesson = first(sampler, 0), sampler.lesson
     user = int(batch.query[0])
     n_head = (lesson.head[user] >= 0).sum()
-    falling = counted(np.arange(n_head, dtype=float), 20.0)
+    falling = place_weight(np.arange(n_head, dtype=float), 20.0)
     expected = falling / falling[0]
     counts = batch.counts[0, :n_head].double().numpy()
     np.testing.assert_allclose(counts / counts[0], expected, rtol=1e-5)

@@ -17,7 +17,7 @@ from fairtopk.distillation.student import (
     listwise,
     regression,
 )
-from fairtopk.distillation.teacher import counted
+from fairtopk.distillation.teacher import place_weight
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.methods import DistillSettings
@@ -80,7 +80,7 @@ def test_a_document_is_due_the_score_of_its_new_place_and_counts_by_it(strength:
             place = order[query].argsort()[batch.item[row].long() - query * LENGTH]
             own = scores.view(N_QUERIES, LENGTH)[query].sort(descending=True).values
             torch.testing.assert_close(batch.due[row], own[place])
-            falling = counted(place.float(), REACH)
+            falling = place_weight(place.float(), REACH)
             torch.testing.assert_close(batch.counts[row], falling / falling.sum())
 
 
@@ -122,7 +122,7 @@ def test_behind_the_lists_of_k_song_come_the_items_that_are_taught() -> None:
     beside = ListSampler(lists, ListSizes(rated=3, unrated=10), seed=0)
     settings = DistillSettings(head=20, tail=10, drawn=5, mu=1.0)
     alone, both = (
-        DistillSampler(Flat(), lists, settings, strength=1.0, seed=0, beside=one)
+        DistillSampler(Flat(), lists, settings, strength=1.0, seed=0, ranked=one)
         for one in (None, beside)
     )
     (taught,), (batch,) = (

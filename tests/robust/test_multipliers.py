@@ -8,10 +8,10 @@ from fairtopk.robust.game import (
     Sides,
     bonuses,
     exposures,
+    first_multipliers,
     gaps,
     multipliers,
     play,
-    reach,
     sides_of,
 )
 
@@ -60,8 +60,8 @@ def test_a_share_of_the_gap_is_taken_away(
         return gap(lam).sum(keepdims=True)
 
     for one, first in (
-        (gap, reach(sides, mu=0.5)),
-        (mean_gap, reach(sides, mu=0.5).max(keepdims=True)),
+        (gap, first_multipliers(sides, mu=0.5)),
+        (mean_gap, first_multipliers(sides, mu=0.5).max(keepdims=True)),
     ):
         (lam, met), without = multipliers(one, first, share=share), one(np.zeros(1))
         assert met.all()
@@ -77,7 +77,7 @@ def test_a_list_that_lacks_a_side_has_a_multiplier_of_0() -> None:
     def gap(lam: Floats) -> Floats:
         return gaps(play(appeal, sides, mask, lam, mu=0.5).exposure, sides)
 
-    lam = multipliers(gap, reach(sides, mu=0.5), share=1.0).lam
+    lam = multipliers(gap, first_multipliers(sides, mu=0.5), share=1.0).lam
     assert lam[0] == 0
     assert lam[1] > 0
 
@@ -91,10 +91,10 @@ def test_where_groups_cannot_get_the_same_it_is_the_largest_that_was_tried() -> 
         relevance = np.array([[0.1, 0.9]])
         return gaps(exposures(relevance, sides, mask, lam, mu=0.5).exposure, sides)
 
-    found = multipliers(gap, reach(sides, mu=0.5), share=1.0)
+    found = multipliers(gap, first_multipliers(sides, mu=0.5), share=1.0)
     assert not found.met.any()
     assert gap(found.lam)[0] < -0.5
-    assert found.lam[0] == 16 * reach(sides, mu=0.5)[0]
+    assert found.lam[0] == 16 * first_multipliers(sides, mu=0.5)[0]
     with pytest.raises(ft.InputError, match="robust: no ranking gives the groups exposure in"):
         found.of_all()
 
@@ -109,7 +109,7 @@ def test_what_rankings_can_give_is_found_however_much_they_are_smoothed(mu: floa
     def gap(lam: Floats) -> Floats:
         return gaps(exposures(relevance, sides, mask, lam, mu=mu).exposure, sides)
 
-    assert multipliers(gap, reach(sides, mu=mu), share=1.0).met.all()
+    assert multipliers(gap, first_multipliers(sides, mu=mu), share=1.0).met.all()
 
 
 RELEVANCE = np.array([0.82, 0.81, 0.80, 0.79, 0.78, 0.77])
@@ -134,7 +134,7 @@ def test_with_true_relevance_and_little_smoothing_it_is_the_linear_program(
     def gap(lam: Floats) -> Floats:
         return gaps(exposures(RELEVANCE[None], sides, mask, lam, mu=mu).exposure, sides)
 
-    lam = multipliers(gap, reach(sides, mu=mu), share=1.0).lam
+    lam = multipliers(gap, first_multipliers(sides, mu=mu), share=1.0).lam
     price = RELEVANCE + bonuses(sides, lam)[0]
     found = matrix(price, Precision(mu, 1e-8))
     policy = ft.rerank(

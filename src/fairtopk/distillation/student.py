@@ -1,13 +1,9 @@
-"""Drawing what a student learns from: items of the head, and of what is behind it.
+"""The student: the lists that it learns from, and the loss that it minimises.
 
-The loss is a mean over all items that a user has not rated in training, in which the item at
-each place counts as `drawing.counted` says. A slot stands for as many items as there are of its
-kind for each one drawn.
-
-What a student minimises: how far its scores are from those that its teacher deals out.
-
-Regression is the mean of (h - t)^2 over the slots, t being the score that is due. List-wise is
-the cross-entropy of softmax(t) and softmax(h), in which a slot stands for what it counts.
+The loss is a mean over all items that a user has not rated in training, in which an item weighs
+as `place_weight` says. A slot stands for all items of its kind (head or tail), divided by the
+number drawn. Regression is the mean of (h - t)^2 over the slots, with t the score to learn.
+List-wise is the cross-entropy of softmax(t) and softmax(h) with the same weights.
 """
 
 from collections.abc import Iterator
@@ -21,11 +17,11 @@ from torch import Tensor, nn
 from fairtopk.distillation.teacher import (
     Catalogue,
     Lesson,
-    counted,
-    counted_behind,
     evenly_spaced,
     lesson_of,
+    place_weight,
     taught_order,
+    weight_behind,
 )
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batches
@@ -38,7 +34,7 @@ from fairtopk.objectives.objective import Objective
 from fairtopk.reranking.lists import Candidates, dealt
 from fairtopk.training.samplers import FeatureSampler, ListSampler
 
-SLOTS = 2**18  # of lists of documents that are taught at once
+SLOTS = 2**18  # of lists of documents that are scored at once
 TINY = np.finfo(np.float64).tiny
 
 
@@ -47,8 +43,8 @@ class TaughtBatch(Batch):
 
     Attributes:
         due: That score, ``[Q, D]``.
-        counts: What the slot counts of a whole list, ``[Q, D]``: adds up to 1 in expectation;
-            0 on padding.
+        counts: Weight of the slot in its list, ``[Q, D]``: adds up to 1 in expectation; 0 on
+            padding.
     """
 
     due: Tensor
@@ -61,12 +57,12 @@ class DistillSampler:
     The lesson is made once, when the first list is drawn, and stays.
 
     Args:
-        teacher: The scorer that is learnt from.
+        teacher: The scorer to learn from.
         lists: The split; only its training ratings are read.
-        settings: Of the lesson, and how much of it is drawn.
+        settings: Settings of the lesson, and how much of it is drawn.
         strength: How fair the lesson is, from 0 to 1.
-        seed: Of all random streams.
-        beside: Draws lists for K-SONG, which come first in a batch; None: there are none.
+        seed: Seed of all random streams.
+        ranked: Draws lists for K-SONG's loss, which come first in a batch; None: no such loss.
     """
 
     def __init__(
@@ -77,29 +73,31 @@ class DistillSampler:
         *,
         strength: float,
         seed: int,
-        beside: ListSampler | None = None,
+        ranked: ListSampler | None = None,
     ) -> None:
-        self.teacher, self.settings, self.beside = teacher, settings, beside
+        self.teacher, self.settings, self.ranked = teacher, settings, ranked
         self.strength, self.seed = strength, seed
         self.catalogue = Catalogue(lists.data.group, lists.train)
         self.n_relevant = np.diff(lists.train.offsets)
 
     @cached_property
     def lesson(self) -> Lesson:
-        """What the teacher says, as it is when this is first asked for."""
+        """The lesson of the teacher as it is when this is first read."""
         return lesson_of(
             self.teacher, self.catalogue, self.settings, strength=self.strength, seed=self.seed
         )
 
     @cached_property
     def _head_counts(self) -> NDArray[np.float64]:
-        """What the first items of a head count together, by how many they are, ``[M + 1]``."""
-        each = counted(np.arange(self.settings.head, dtype=np.float64), self.settings.reach)
+        """Total weight of the first items of a head, by their number, ``[M + 1]``."""
+        each = place_weight(
+            np.arange(self.settings.head, dtype=np.float64), self.settings.reach
+        )
         return np.append(0.0, each.cumsum())
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
-        """Yield every user's list once; none where the lesson is what the student knows."""
-        if not self.lesson.changed and self.beside is None:
+        """Yield every user's list once; nothing if the student knows the lesson already."""
+        if not self.lesson.changed and self.ranked is None:
             return
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
         for number in range(first, -(-len(order) // batch_size)):
@@ -114,31 +112,31 @@ class DistillSampler:
         n_tail = (lesson.tail[users] >= 0).sum(-1)
         place = evenly_spaced(n_head, settings.drawn, rng)
         behind = evenly_spaced(n_tail, settings.drawn, rng)
-        # Items behind the head are kept without their place, and count alike.
-        rest = counted_behind(n_head, n_head + lesson.n_behind[users], settings.reach)
-        each = counted(np.maximum(place, 0.0), settings.reach)
+        # Items behind the head are kept without their place, and weigh the same.
+        rest = weight_behind(n_head, n_head + lesson.n_behind[users], settings.reach)
+        each = place_weight(np.maximum(place, 0.0), settings.reach)
         counts = np.hstack([each * _each(n_head, place), _each(rest, behind)])
-        # Who has rated all items has none to learn of.
+        # A user who has rated all items has none to learn about.
         counts /= np.maximum(self._head_counts[n_head] + rest, TINY)[:, None]
         item = np.hstack([_at(lesson.head[users], place), _at(lesson.tail[users], behind)])
         due = np.hstack(
             [_at(lesson.head_score[users], place), _at(lesson.tail_score[users], behind)]
         )
         batch = _apart(users, item, there=counts > 0)
-        if self.beside is not None:
-            batch = _joined(self.beside.draw(users, epoch=epoch), batch)
+        if self.ranked is not None:
+            batch = _joined(self.ranked.draw(users, epoch=epoch), batch)
         return _taught(
             batch, torch.from_numpy(due), torch.from_numpy(counts.astype(np.float32))
         )
 
 
 class DocumentDistillSampler:
-    """Gives whole lists of documents with the scores that a student is to give them.
+    """Gives whole lists of documents with the scores to learn.
 
     Args:
-        teacher: The scorer that is learnt from.
+        teacher: The scorer to learn from.
         sampler: Gives the lists.
-        settings: Of the lesson.
+        settings: Settings of the lesson.
         strength: How fair it is, from 0 to 1.
     """
 
@@ -155,7 +153,7 @@ class DocumentDistillSampler:
 
     @cached_property
     def lesson(self) -> tuple[Tensor, Tensor, bool]:
-        """The score that is due to each row and its place, and whether any order is new."""
+        """The score to learn for each row, its place, and whether any order is new."""
         features, settings = self.sampler.features, self.settings
         due, place = torch.zeros(features.n_rows), torch.zeros(features.n_rows)
         changed = False
@@ -174,68 +172,23 @@ class DocumentDistillSampler:
         return due, place, changed
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
-        """Yield every query's list once; none where the lesson is what the student knows."""
+        """Yield every query's list once; nothing if the student knows the lesson already."""
         due, place, changed = self.lesson
         if not changed and not self.settings.mu:
             return
         for batch in self.sampler.epoch(epoch, batch_size=batch_size, first=first):
             rows = batch.item.long()
-            counts = counted(place[rows], self.settings.reach) * batch.mask
+            counts = place_weight(place[rows], self.settings.reach) * batch.mask
             yield _taught(batch, due[rows], counts / counts.sum(-1, keepdim=True))
-
-
-def _taught(batch: Batch, due: Tensor, counts: Tensor) -> TaughtBatch:
-    taught = TaughtBatch(*batch)
-    taught.due, taught.counts = due, counts
-    return taught
-
-
-def _at(values: NDArray[np.generic], place: NDArray[np.int64]) -> NDArray[np.generic]:
-    """Return what is at some places of each row; at -1 it is what is at 0."""
-    return np.take_along_axis(values, np.maximum(place, 0), -1)
-
-
-def _each(total: NDArray[np.generic], place: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a total shared out among the places that were drawn, 0 for those that were not."""
-    drawn = place >= 0
-    each: NDArray[np.float64] = total / np.maximum(drawn.sum(-1), 1)
-    return drawn * each[:, None]
-
-
-def _apart(
-    users: NDArray[np.int64], item: NDArray[np.int32], *, there: NDArray[np.bool_]
-) -> Batch:
-    """Return slots that are in no list, and speak for no group."""
-    shape, n_users = item.shape, len(users)
-    arrays = {
-        "query": users,
-        "item": np.where(there, item, 0).astype(np.int32),
-        "relevance": np.zeros(shape, np.float32),
-        "group": np.full(shape, -1, np.int32),
-        "mask": np.zeros(shape, np.bool_),
-        "pair": np.zeros((n_users, 0), np.int64),
-        "weight": there.astype(np.float32),
-        "n_items": np.zeros(n_users, np.int64),
-        "n_relevant": np.zeros(n_users, np.int64),
-        "ideal_dcg": np.zeros(n_users, np.float32),
-    }
-    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
-
-
-def _joined(lists: Batch, apart: Batch) -> Batch:
-    """Return lists with slots behind them that are in no list."""
-    names = ("item", "relevance", "group", "mask", "weight")
-    pairs = {name: (getattr(lists, name), getattr(apart, name)) for name in names}
-    return lists._replace(**{name: torch.cat(pair, -1) for name, pair in pairs.items()})
 
 
 class Distillation(nn.Module):
     """The objective of a student.
 
     Args:
-        settings: Its loss, and the weight of K-SONG beside it.
+        settings: Its loss, and the weight of K-SONG's loss.
         teacher: A copy of the scorer, kept with the state of training.
-        beside: K-SONG, where it has a weight.
+        beside: The objective of K-SONG, if it has a weight.
     """
 
     def __init__(
@@ -261,7 +214,7 @@ class Distillation(nn.Module):
         return Estimate(value, grad)
 
     def report(self) -> dict[str, float]:
-        """Return the parts of the last call: the lesson, and K-SONG beside it."""
+        """Return the parts of the last call: the lesson, and K-SONG's loss."""
         return {name: float(part) for name, part in self.last.items()}
 
 
@@ -281,3 +234,48 @@ def listwise(scores: Tensor, due: Tensor, counts: Tensor) -> Estimate:
     value = torch.where(counts > 0, target * (log_t - log_h), 0).sum()
     grad = torch.where(counts > 0, log_h.exp() - target, 0)
     return Estimate(value / len(scores), grad / len(scores))
+
+
+def _taught(batch: Batch, due: Tensor, counts: Tensor) -> TaughtBatch:
+    taught = TaughtBatch(*batch)
+    taught.due, taught.counts = due, counts
+    return taught
+
+
+def _at(values: NDArray[np.generic], place: NDArray[np.int64]) -> NDArray[np.generic]:
+    """Return the values at some places of each row; -1 reads place 0."""
+    return np.take_along_axis(values, np.maximum(place, 0), -1)
+
+
+def _each(total: NDArray[np.generic], place: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return a total divided by the number of places drawn, 0 for those not drawn."""
+    drawn = place >= 0
+    each: NDArray[np.float64] = total / np.maximum(drawn.sum(-1), 1)
+    return drawn * each[:, None]
+
+
+def _apart(
+    users: NDArray[np.int64], item: NDArray[np.int32], *, there: NDArray[np.bool_]
+) -> Batch:
+    """Return slots that are in no list and belong to no group."""
+    shape, n_users = item.shape, len(users)
+    arrays = {
+        "query": users,
+        "item": np.where(there, item, 0).astype(np.int32),
+        "relevance": np.zeros(shape, np.float32),
+        "group": np.full(shape, -1, np.int32),
+        "mask": np.zeros(shape, np.bool_),
+        "pair": np.zeros((n_users, 0), np.int64),
+        "weight": there.astype(np.float32),
+        "n_items": np.zeros(n_users, np.int64),
+        "n_relevant": np.zeros(n_users, np.int64),
+        "ideal_dcg": np.zeros(n_users, np.float32),
+    }
+    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+
+
+def _joined(lists: Batch, apart: Batch) -> Batch:
+    """Return lists with slots behind them that are in no list."""
+    names = ("item", "relevance", "group", "mask", "weight")
+    pairs = {name: (getattr(lists, name), getattr(apart, name)) for name in names}
+    return lists._replace(**{name: torch.cat(pair, -1) for name, pair in pairs.items()})

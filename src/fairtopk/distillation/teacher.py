@@ -1,12 +1,8 @@
-"""The order that a teacher's lists are given: its own, a fair one, or one between the two.
-
-Drawing from lists so that nothing is drawn twice, and what a place in a list counts.
-
-What a teacher shows its student of the catalogue: for each user, places and scores.
+"""The lesson of a teacher: items and scores of each user, in a fair order.
 
 The teacher's order of all items that a user has not rated in training is made fair at its head,
-and its scores are dealt out anew: the item at place r gets the r-th best. Of each user the head
-is kept, and a sample of the items behind it; no table has a cell for each user and item.
+and its scores are dealt out anew: the item at place r gets the r-th best. For each user the
+head is kept, and a sample of the items behind it; no table has a cell for each user and item.
 """
 
 import copy
@@ -25,88 +21,18 @@ from fairtopk.reranking.det import floors
 from fairtopk.reranking.exposure_lp import exposure_lp
 from fairtopk.reranking.lists import Candidates, ExposureProgram, Floors
 
+BLOCK = 256  # users whose catalogue is scored at once
+FALL = 3.0  # how fast an item's weight falls with its place
 
-def taught_order(
-    lists: Candidates,
-    reranker: Reranker,
-    *,
-    k: int,
-    strength: float,
-    seed: int,
-    targets: dict[int, float] | None = None,
-) -> Tensor:
-    """Return the slots of each list in the order that is taught, padding last, ``[Q, L]``.
-
-    An item's place is between its own, r, and its fair one, s: items are in the order of
-    (1 - strength) log r + strength log s, which moves exposure about evenly.
-
-    Args:
-        lists: The teacher's lists.
-        reranker: Puts their top `k` in a fair order.
-        k: Length of that top.
-        strength: From 0, the teacher's own order, to 1, the fair one.
-        seed: Of rankings that are drawn.
-        targets: The share of each group; None is its share of the list.
-    """
-    if reranker == "exposure-lp":
-        fair = exposure_lp(lists, k, ExposureProgram(seed=seed)).slot
-    else:
-        fair = floors(lists, k, Floors(targets=targets), method=reranker).slot
-    if strength == 1:
-        return fair
-    places = torch.arange(1, fair.shape[1] + 1)
-    new = torch.empty_like(fair).scatter_(-1, fair, places.expand_as(fair))
-    old = rank(lists.scores, lists.mask)
-    between = (1 - strength) * old.double().log() + strength * new.double().log()
-    return between.argsort(dim=-1, stable=True)
-
-
-FALL = 3.0  # how fast an item counts less with its place
 Values = TypeVar("Values", NDArray[np.float64], Tensor)
 
 
-def evenly_spaced(
-    length: NDArray[np.int64], n: int, rng: np.random.Generator
-) -> NDArray[np.int64]:
-    """Return `n` places of each list, -1 where it has fewer, ``[Q, n]``.
-
-    They lie evenly spaced, the first of them at random: every place is drawn equally often, and
-    none twice. Of a list that has no more than `n`, all are drawn.
-
-    Args:
-        length: Of each list, ``[Q]``.
-        n: How many places.
-        rng: What chance comes from.
-    """
-    length = length[:, None]
-    chance = rng.random((len(length), 1)) * (length > n)
-    place = ((np.arange(n) + chance) * np.maximum(length / n, 1)).astype(np.int64)
-    return np.where(np.arange(n) < length, np.minimum(place, length - 1), -1)
-
-
-def counted(place: Values, reach: float) -> Values:
-    """Return what items at places count, from 0: (1 + place / reach)^-3."""
-    return (1 + place / reach) ** -FALL
-
-
-def counted_behind(
-    first: NDArray[np.int64], length: NDArray[np.int64], reach: float
-) -> NDArray[np.float64]:
-    """Return what all items from a place on count together, by the integral for the sum."""
-    power = 1 - FALL
-    ends = ((1 + place / reach) ** power for place in (first, length))
-    return reach / -power * (next(ends) - next(ends))
-
-
-BLOCK = 256  # users whose catalogue is scored at once
-
-
 class Catalogue(NamedTuple):
-    """All items and who has rated what of them.
+    """All items, and which of them each user has rated.
 
     Attributes:
         group: Group number of each item, -1 unknown, ``[n_items]``.
-        rated: What each user has rated in training, which is never shown again.
+        rated: The training ratings of each user; rated items are never shown again.
     """
 
     group: NDArray[np.int32]
@@ -114,15 +40,15 @@ class Catalogue(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """What is to be learnt of each user.
+    """What the student learns about each user.
 
     Attributes:
         head: Items from the first place on, -1 where a user has fewer, ``[U, M]`` int32.
-        head_score: The scores that are their due, ``[U, M]`` float32.
+        head_score: The scores to learn for them, ``[U, M]`` float32.
         tail: Some of the items behind the head, -1 where there are fewer, ``[U, T]`` int32.
-        tail_score: The scores that are their due, ``[U, T]`` float32.
-        n_behind: How many items there are behind the head, ``[U]``.
-        changed: Whether any list has an order that is not the teacher's own.
+        tail_score: The scores to learn for them, ``[U, T]`` float32.
+        n_behind: Number of items behind the head, ``[U]``.
+        changed: Whether any order differs from the teacher's own.
     """
 
     head: NDArray[np.int32]
@@ -134,7 +60,7 @@ class Lesson(NamedTuple):
 
 
 def frozen_copy(scorer: nn.Module) -> nn.Module:
-    """Return a copy of a scorer that is not trained; what its state leaves out is shared."""
+    """Return a copy of a scorer without gradients; buffers outside its state are shared."""
     state = {id(kept) for kept in scorer.state_dict(keep_vars=True).values()}
     shared = {id(buffer): buffer for buffer in scorer.buffers() if id(buffer) not in state}
     return copy.deepcopy(scorer, shared).requires_grad_(False)
@@ -148,7 +74,7 @@ def lesson_of(
     strength: float,
     seed: int,
 ) -> Lesson:
-    """Return what `teacher` has to say of every user, fair by `strength` from 0 to 1."""
+    """Return the lesson about every user, fair by `strength` from 0 to 1."""
     n_users, rng = len(catalogue.rated.offsets) - 1, np.random.default_rng(seed)
     shares = np.bincount(catalogue.group[catalogue.group >= 0]) / len(catalogue.group)
     blocks = []
@@ -170,6 +96,74 @@ def lesson_of(
     return Lesson(head, head_score, tail, tail_score, n_behind, any(changed))
 
 
+def taught_order(
+    lists: Candidates,
+    reranker: Reranker,
+    *,
+    k: int,
+    strength: float,
+    seed: int,
+    targets: dict[int, float] | None = None,
+) -> Tensor:
+    """Return the slots of each list in the order to learn, padding last, ``[Q, L]``.
+
+    An item's place is between its own, r, and its fair one, s: items are in the order of
+    (1 - strength) log r + strength log s, which moves exposure about evenly.
+
+    Args:
+        lists: The teacher's lists.
+        reranker: Puts their top `k` in a fair order.
+        k: Length of that top.
+        strength: From 0, the teacher's own order, to 1, the fair one.
+        seed: For rankings that are drawn.
+        targets: The share of each group; None: its share of the list.
+    """
+    if reranker == "exposure-lp":
+        fair = exposure_lp(lists, k, ExposureProgram(seed=seed)).slot
+    else:
+        fair = floors(lists, k, Floors(targets=targets), method=reranker).slot
+    if strength == 1:
+        return fair
+    places = torch.arange(1, fair.shape[1] + 1)
+    new = torch.empty_like(fair).scatter_(-1, fair, places.expand_as(fair))
+    old = rank(lists.scores, lists.mask)
+    between = (1 - strength) * old.double().log() + strength * new.double().log()
+    return between.argsort(dim=-1, stable=True)
+
+
+def evenly_spaced(
+    length: NDArray[np.int64], n: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return `n` places of each list, -1 where it has fewer, ``[Q, n]``.
+
+    They are evenly spaced from a random start: every place is drawn equally often, and none
+    twice. If a list has no more than `n`, all are drawn.
+
+    Args:
+        length: Length of each list, ``[Q]``.
+        n: Number of places.
+        rng: Source of random numbers.
+    """
+    length = length[:, None]
+    chance = rng.random((len(length), 1)) * (length > n)
+    place = ((np.arange(n) + chance) * np.maximum(length / n, 1)).astype(np.int64)
+    return np.where(np.arange(n) < length, np.minimum(place, length - 1), -1)
+
+
+def place_weight(place: Values, reach: float) -> Values:
+    """Return the weights of items at places from 0: (1 + place / reach)^-3."""
+    return (1 + place / reach) ** -FALL
+
+
+def weight_behind(
+    first: NDArray[np.int64], length: NDArray[np.int64], reach: float
+) -> NDArray[np.float64]:
+    """Return the total weight of all items from a place on, as an integral for the sum."""
+    power = 1 - FALL
+    ends = ((1 + place / reach) ** power for place in (first, length))
+    return reach / -power * (next(ends) - next(ends))
+
+
 def _scores_of_new(
     teacher: nn.Module, catalogue: Catalogue, users: NDArray[np.int64]
 ) -> Tensor:
@@ -184,7 +178,7 @@ def _scores_of_new(
 def _lesson(
     scores: Tensor, taught: Tensor, settings: DistillSettings, rng: np.random.Generator
 ) -> Lesson:
-    """Return what is kept of some users' scores and of the items in the order taught."""
+    """Return the lesson about some users, from their scores and the items in taught order."""
     own = scores.topk(min(settings.head, scores.shape[1]))
     there = own.values.isfinite()
     head = taught[:, : there.shape[1]].masked_fill(~there, -1)
@@ -210,10 +204,10 @@ def _candidates(
     settings: DistillSettings,
     users: NDArray[np.int64],
 ) -> tuple[Candidates, Tensor]:
-    """Return lists of what may be in the head, and their items.
+    """Return lists of the items that may be in the head, and the items.
 
-    A program ranks the head that there is. Of the other re-rankers none takes more than the
-    first items of each group, as many as the head has.
+    The linear program ranks the present head. The other re-rankers take, at most, as many of
+    the first items of each group as the head has.
     """
     label = torch.from_numpy(group)
     columns = [torch.arange(len(group))]
@@ -228,7 +222,7 @@ def _candidates(
 
 
 def _some_of(items: Tensor, n: int, rng: np.random.Generator) -> Tensor:
-    """Return the columns of `n` that are True in each row, -1 where there are fewer."""
+    """Return `n` columns that are True in each row, -1 where there are fewer."""
     place = torch.from_numpy(evenly_spaced(items.sum(-1).numpy(), n, rng))
     column = torch.searchsorted(items.cumsum(-1), place + 1)
     return column.masked_fill(place < 0, -1)

@@ -1,4 +1,4 @@
-"""Doubly stochastic matrices with a quadratic term, many lists at a time.
+"""Loops of the game: the ranker's P and the adversary's q on many lists.
 
 The P that maximises a^T P v - (mu/2) |P|^2 over matrices whose rows and columns add up to 1 is
 the Euclidean projection of a v^T / mu onto them,
@@ -11,15 +11,13 @@ function of c, and whatever x is, such a z is one of v. So the entries above 0 o
 interval, whose ends both move on from one row to that with the next lower c: all thresholds of
 one side take 2 n steps, not n^2.
 
-The ranker's P and the adversary's q in answer to each other, many lists at a time.
-
-Given appeal and bonus, they are the saddle point of
+In answer to each other, given appeal and bonus, P and q are the saddle point of
 
     (q + bonus)^T P v - (mu/2) |P|^2 + (mu/2) |q|^2 - appeal^T q,
 
 the largest over doubly stochastic P and the least over q in [0, 1]. Given P, q is
-clip((appeal - P v) / mu, 0, 1). Given q, P is as in `doubly_stochastic`, with a = q + bonus.
-It is found by the same turns, save that those of the rows look for q as well.
+clip((appeal - P v) / mu, 0, 1). Given q, P is as above, with a = q + bonus. It is found by the
+same turns, in which those of the rows look for q as well.
 """
 
 from typing import NamedTuple
@@ -32,7 +30,7 @@ from fairtopk.kernels.compiled import compiled
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SWEEPS = 100_000  # after which thresholds are taken as they are
+SWEEPS = 100_000  # turns at most
 
 
 class Precision(NamedTuple):
@@ -53,7 +51,7 @@ def project(
     """Fill in the exposure P v of each item, and the largest a^T P v - (mu/2) |P|^2.
 
     Args:
-        price: What exposure of an item is worth, a, ``[Q, L]``.
+        price: Price of exposure of an item, a, ``[Q, L]``.
         mask: False on padding, where nothing is filled in, ``[Q, L]``.
         precision: Of P.
         exposure: ``[Q, L]``.

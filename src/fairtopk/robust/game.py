@@ -1,15 +1,11 @@
-"""The two sides of a list that are to get the same, and by how much they do not.
+"""The game on many lists: its two sides, its players, and the multiplier of the gap.
 
-f_i is 1 / n_a for the n_a items of group 0, -1 / n_b for those of all other groups, 0 where the
+f_i is 1 / n_a for the n_a items of group 0, -1 / n_b for those of all other groups, 0 if the
 group is unknown. By treatment each is divided by the mean relevance of its side.
 
-Both players of the game on many lists, piece by piece on all threads.
-
-The signed multiplier of the gap: where the gap is what it shall be.
-
-What the game is worth is convex in the multiplier, with the gap as its slope: the gap never
-falls as the multiplier rises. So two are found with the one that is wanted between them, and it
-is closed in on by their secants (the Illinois rule).
+The value of the game is convex in the signed multiplier, with the gap as its slope: the gap
+never falls as the multiplier rises. So the search brackets the multiplier that leaves the
+wanted gap, and closes in on it by secants (the Illinois rule).
 """
 
 from collections.abc import Callable
@@ -22,6 +18,12 @@ from numpy.typing import NDArray
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
 from fairtopk.robust._kernels import KINDS, Floats, Precision, answer, project
+
+TOLERANCE = 1e-8  # of the sums of rows and columns of P
+GAP_TOLERANCE = 1e-7  # of a gap
+DOUBLINGS = 4  # of a multiplier, at most, before it is given up
+SECANTS = 100
+PIECE = 32  # lists in a piece of work
 
 Flags = NDArray[np.bool_]
 
@@ -70,17 +72,13 @@ def bonuses(sides: Sides, lam: Floats) -> Floats:
     return found
 
 
-TOLERANCE = 1e-8  # of the sums of rows and columns of P
-PIECE = 32  # lists
-
-
 class Play(NamedTuple):
-    """What the players do.
+    """The answers of both players.
 
     Attributes:
         relevance: The adversary's q, 0 on padding, ``[Q, L]``.
         exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
-        value: What the game is worth on each list, ``[Q]``.
+        value: Value of the game on each list, ``[Q]``.
     """
 
     relevance: Floats
@@ -89,11 +87,11 @@ class Play(NamedTuple):
 
 
 def exposures(relevance: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -> Play:
-    """Return the ranker's best P v where relevance is given.
+    """Return the ranker's best P v, given relevance.
 
     Args:
         relevance: q, ``[Q, L]``.
-        sides: Of the lists.
+        sides: Sides of the lists.
         mask: False on padding, ``[Q, L]``.
         lam: Multiplier of the gap, ``[Q]`` or ``[1]``.
         mu: Smoothing.
@@ -109,11 +107,11 @@ def exposures(relevance: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: 
 
 
 def play(appeal: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -> Play:
-    """Return what both players do where the appeal of items, -X theta, is given.
+    """Return the answers of both players, given the appeal of items, -X theta.
 
     Args:
         appeal: ``[Q, L]``.
-        sides: Of the lists.
+        sides: Sides of the lists.
         mask: False on padding, ``[Q, L]``.
         lam: Multiplier of the gap, ``[Q]`` or ``[1]``.
         mu: Smoothing.
@@ -133,23 +131,18 @@ def _by_pieces(work: Callable[[slice], None], n_lists: int) -> None:
     run_all([partial(work, slice(start, start + PIECE)) for start in range(0, n_lists, PIECE)])
 
 
-GAP_TOLERANCE = 1e-7  # of a gap
-DOUBLINGS = 4
-SECANTS = 100
-
-
 class Multipliers(NamedTuple):
-    """Multipliers, ``[N]``, and which of them do what they shall, ``[N]``.
+    """Multipliers, ``[N]``, and which of them leave the wanted gap, ``[N]``.
 
-    The others are the largest that were tried: their groups cannot get the same, however they
-    are ranked. That does not happen by parity.
+    The others are the largest that were tried: no ranking makes those groups equal. That does
+    not happen by parity.
     """
 
     lam: Floats
     met: Flags
 
     def of_all(self) -> Floats:
-        """Return the one multiplier of all lists, refusing one that is not met."""
+        """Return the one multiplier of all lists, refusing one that misses the wanted gap."""
         if not self.met.all():
             raise InputError(
                 "robust: no ranking gives the groups exposure in proportion to their mean "
@@ -158,11 +151,11 @@ class Multipliers(NamedTuple):
         return self.lam
 
 
-def reach(sides: Sides, *, mu: float) -> Floats:
+def first_multipliers(sides: Sides, *, mu: float) -> Floats:
     """Return the multiplier that puts all items of one side above the other's, ``[Q]``.
 
-    Relevance is in [0, 1], so that this is a bonus of 1 in favour of them, or of mu where that
-    is more, for prices move P by their ratio to mu; 0 where a list lacks a side.
+    Relevance is in [0, 1], so this is a bonus of 1, or of mu if that is larger, because prices
+    move P by their ratio to mu; 0 if a list lacks a side.
     """
     lead = sides.rate[:, 0] - sides.rate[:, 1]
     bonus = max(mu, 1.0)
@@ -175,8 +168,8 @@ def multipliers(gap: Callable[[Floats], Floats], first: Floats, *, share: float)
 
     Args:
         gap: Takes multipliers and returns the gap at each, ``[N]``.
-        first: Which are tried first, whatever their sign, ``[N]``.
-        share: Of the gap without a multiplier: 1 leaves none, 0 gives multipliers of 0.
+        first: The first to try, whatever their sign, ``[N]``.
+        share: Share of the gap without a multiplier: 1 leaves none, 0 gives multipliers of 0.
     """
     near = np.zeros(len(first))
     without = gap(near)

@@ -1,4 +1,4 @@
-"""Learning theta from training lists.
+"""Learning theta: the training lists of the game, and its problem.
 
 With u the true relevance, in [0, 1], and Q lists, the training problem is
 
@@ -17,8 +17,6 @@ which L-BFGS-B takes longer than the players with their answers.
 
 The problem is convex in q and lam together: a round finds lam for the q at hand, and then theta
 for that lam.
-
-The training lists that theta is learned from.
 """
 
 from functools import partial
@@ -43,16 +41,18 @@ from fairtopk.robust.game import (
     Play,
     Sides,
     exposures,
+    first_multipliers,
     gaps,
     multipliers,
     play,
-    reach,
     sides_of,
 )
 from fairtopk.robust.ranker import RobustRanker, by_pieces, features
 from fairtopk.training.samplers import ListSampler, ListSizes
 
-PIECE = 256  # lists
+PIECE = 256  # lists in a piece of work
+ROUND = 2**31  # number of the random stream; epochs of training have smaller ones
+MOST_NUMBERS = 2**28  # in the X of documents: 1 GB
 OPTIONS: dict[str, Any] = {"maxcor": 20, "ftol": 0.0, "gtol": 1e-7}  # of L-BFGS
 
 
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
     Attributes:
         features: X, a constant last, 0 on padding, ``[Q, L, F + 1]``.
         relevance: u, 0 on padding, ``[Q, L]``.
-        sides: Of the lists.
+        sides: Sides of the lists.
         mask: False on padding, ``[Q, L]``.
         mu: Smoothing.
         gamma: Weight of 1/2 |theta|^2.
@@ -102,7 +102,7 @@ def _product(features: Tensor, vector: Tensor) -> Tensor:
 
 
 def worth(theta: Floats, lam: Floats, problem: Problem) -> tuple[float, Floats, Play]:
-    """Return what the game is worth at theta, its gradient, and how it is played.
+    """Return the value of the game at theta, its gradient, and the answers of both players.
 
     Multipliers are ``[Q]`` or ``[1]``.
     """
@@ -127,13 +127,13 @@ def learn(theta: Floats, lam: Floats, problem: Problem, *, iterations: int) -> F
 
 
 def balance(relevance: Floats, problem: Problem, *, share: float, shared: bool) -> Multipliers:
-    """Return the multipliers that take a share of the gap away where relevance is given.
+    """Return the multipliers that take a share of the gap away, given relevance.
 
     Args:
         relevance: q, ``[Q, L]``.
         problem: The lists.
-        share: Of the gap.
-        shared: Whether all lists have one, ``[1]``, or each its own, ``[Q]``.
+        share: Share of the gap.
+        shared: Whether all lists share one, ``[1]``, or each has its own, ``[Q]``.
     """
     sides = problem.sides
     defined = max(int(sides.defined.sum()), 1)
@@ -143,18 +143,14 @@ def balance(relevance: Floats, problem: Problem, *, share: float, shared: bool) 
         each = gaps(found.exposure, sides)
         return each.sum(keepdims=True) / defined if shared else each
 
-    first = reach(sides, mu=problem.mu)
+    first = first_multipliers(sides, mu=problem.mu)
     return multipliers(gap, first.max(keepdims=True) if shared else first, share=share)
 
 
-ROUND = 2**31  # of the random streams; epochs of training have other numbers
-MOST_NUMBERS = 2**28  # of the X of documents: 1 GB
-
-
 def draw_problem(ranker: RobustRanker, lists: Lists) -> Problem:
-    """Return a list of each user, or of some where there are many.
+    """Return a training list for each user, or for a sample of many users.
 
-    The scale of features and the merit of groups are the ranker's from then on.
+    Sets the ranker's scale of features and merit of groups.
     """
     settings = ranker.settings
     users = _some(lists.data.n_users, settings.users, seed=ranker.seed)
@@ -169,9 +165,9 @@ def draw_problem(ranker: RobustRanker, lists: Lists) -> Problem:
 def feature_problem(
     ranker: RobustRanker, features: Features, queries: NDArray[np.integer]
 ) -> Problem:
-    """Return the lists of some queries, or fewer where these are many or their lists long.
+    """Return the lists of some queries, a sample if they are many or long.
 
-    What is the ranker's from then on is as in `draw_problem`.
+    Sets the ranker's scale of features and merit of groups.
     """
     best = float(np.maximum.reduceat(features.relevance, features.offsets[:-1])[queries].max())
     if best <= 0:

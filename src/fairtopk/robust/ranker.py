@@ -1,17 +1,15 @@
-"""The features X of the game: what a colour-blind scorer makes of a user and an item.
-
-They are the inputs of its last layer (in matrix factorisation, the products p_u * q_i) and its
-score. A linear scorer of documents has learnt nothing that they need: their own features are X,
-as in the original. The mean over the list is taken off each: how two lists compare is nothing
-that scorers learn. Each is then divided by its spread over the training lists.
-
-The learned game as a scorer: it needs the group of each item to rank it.
+"""The learned game as a scorer, which needs the group of each item to rank it.
 
 A list is read off P. The order of falling prices q + lam f is the assignment of items to places
-with the largest sum of P; items of one price are in the order of their appeal, -X theta.
+with the largest sum of P; items of one price are ordered by their appeal, -X theta. Scores are
+log v of the place: their softmax is the share of exposure of the place, so that a gap of Eq. 9
+is one of the ranking, however far apart the prices are.
 
-Scores are log v of the place. Their softmax is the exposure of the place, over that of all: a
-gap of Eq. 9 is then one of the ranking, however far apart or near the prices are.
+The features X are the inputs of the last layer of a colour-blind scorer (in matrix
+factorisation, the products p_u * q_i) and its score. Documents that a linear scorer ranks keep
+their own features, as in the original. The mean over the list is taken off each, because
+scorers do not learn how two lists compare, and each is divided by its spread over the training
+lists.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,84 +36,23 @@ from fairtopk.robust.game import (
     Flags,
     Sides,
     bonuses,
+    first_multipliers,
     gaps,
     multipliers,
     play,
-    reach,
     sides_of,
 )
 
-PIECE = 64  # lists whose features are in hand at a time
-
-
-def n_features(scorer: nn.Module) -> int:
-    """Return how many features `features` has of a pair."""
-    if isinstance(scorer, NeuMF):
-        return scorer.output.in_features + 1
-    if isinstance(scorer, MatrixFactorization):
-        return scorer.user.embedding_dim + 1
-    if isinstance(scorer, OfTable):
-        return scorer.scorer.output.in_features + (not isinstance(scorer.scorer, Linear))
-    raise InputError(
-        f"robust takes its features from one of the models, got {type(scorer).__name__}"
-    )
-
-
-def features(scorer: nn.Module, batch: Batch) -> Tensor:
-    """Return features less their mean over the list, 0 on padding, ``[Q, L, F]``."""
-    if isinstance(scorer, OfTable):
-        found = _of_table(scorer, batch)
-    else:
-        found = _neumf(scorer, batch) if isinstance(scorer, NeuMF) else _mf(scorer, batch)
-    inside = batch.mask[..., None]
-    count = inside.sum(1, keepdim=True).clamp(min=1)
-    mean = found.masked_fill(~inside, 0).sum(1, keepdim=True) / count
-    return (found - mean).masked_fill(~inside, 0)
-
-
-def by_pieces(work: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
-    """Return what `work` makes of a batch, a piece of its lists at a time."""
-    return torch.cat(run_all([partial(work, piece) for piece in _pieces(batch)]))
-
-
-def _pieces(batch: Batch) -> Iterator[Batch]:
-    for start in range(0, len(batch.query), PIECE):
-        yield Batch(*(value[start : start + PIECE] for value in batch))
-
-
-def _neumf(scorer: NeuMF, batch: Batch) -> Tensor:
-    product = scorer.product_user(batch.query)[:, None] * scorer.product_item(batch.item)
-    of_user = scorer.user_layer(scorer.network_user(batch.query))
-    active = (of_user[:, None] + scorer.item_layer(scorer.network_item(batch.item))).relu()
-    for layer in scorer.deeper:
-        active = layer(active).relu()
-    inputs = torch.cat([product, active], -1)
-    return torch.cat([inputs, scorer.output(inputs)], -1)
-
-
-def _mf(scorer: nn.Module, batch: Batch) -> Tensor:
-    assert isinstance(scorer, MatrixFactorization)
-    inputs = scorer.user(batch.query)[:, None] * scorer.item(batch.item)
-    score = inputs.sum(-1, keepdim=True) + scorer.bias(batch.item)
-    return torch.cat([inputs, score], -1)
-
-
-def _of_table(scorer: OfTable, batch: Batch) -> Tensor:
-    inputs = scorer.inputs(batch)
-    if isinstance(scorer.scorer, Linear):
-        return inputs
-    return torch.cat([inputs, scorer.scorer.output(inputs)], -1)
-
-
-LONGEST = 100  # list whose P is decomposed, in about a second; 305 items take half a minute
+PIECE = 64  # lists whose features are in memory at a time
+LONGEST = 100  # items of a list whose P is decomposed, in a second; 305 take half a minute
 
 
 class Game(NamedTuple):
-    """The game on some lists, but for the multiplier.
+    """The game on some lists, without the multiplier.
 
     Attributes:
         appeal: -X theta, ``[Q, L]``.
-        sides: Of the lists.
+        sides: Sides of the lists.
         mask: False on padding, ``[Q, L]``.
         mu: Smoothing.
     """
@@ -130,12 +67,12 @@ class Game(NamedTuple):
         found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
         return gaps(found.exposure, self.sides)
 
-    def reach(self) -> Floats:
-        """Return the multiplier of each list that is tried first, ``[Q]``."""
-        return reach(self.sides, mu=self.mu)
+    def first_multipliers(self) -> Floats:
+        """Return the multiplier of each list to try first, ``[Q]``."""
+        return first_multipliers(self.sides, mu=self.mu)
 
     def prices(self, lam: Floats) -> Floats:
-        """Return what exposure of each item is worth, q + lam f, ``[Q, L]``."""
+        """Return the price of exposure of each item, q + lam f, ``[Q, L]``."""
         found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
         return found.relevance + bonuses(self.sides, lam)
 
@@ -145,9 +82,9 @@ class RobustRanker(nn.Module):
 
     Args:
         base: The colour-blind scorer that features come from.
-        settings: Of the game.
-        share: Of the gap that is taken away, from 0, none, to 1, all.
-        seed: Of sampled rankings.
+        settings: Settings of the game.
+        share: Share of the gap that is taken away, from 0, none, to 1, all.
+        seed: Seed of sampled rankings.
     """
 
     theta: Tensor
@@ -205,7 +142,7 @@ class RobustRanker(nn.Module):
 
     @torch.no_grad()
     def calibrate(self, batches: Sequence[Batch]) -> None:
-        """Set the multiplier of all lists to that which takes the share away on these."""
+        """Set the multiplier of all lists to the one that takes the share away on these."""
         if self.settings.multiplier == "list":
             return
         games = [self._game(batch) for batch in batches]
@@ -219,25 +156,25 @@ class RobustRanker(nn.Module):
         def mean_gap(lam: Floats) -> Floats:
             return np.array([sum(game.gaps(lam).sum() for game in games) / max(defined, 1)])
 
-        first = max((game.reach().max() for game in games), default=0.0)
+        first = max((game.first_multipliers().max() for game in games), default=0.0)
         found = multipliers(mean_gap, np.array([first]), share=self.share)
         self.lam.copy_(torch.from_numpy(found.of_all()))
 
     @property
     def may_fail(self) -> bool:
-        """Whether lists may fail to get what is asked for; one multiplier of all does not."""
+        """Whether lists may keep too large a gap; one multiplier for all never does."""
         settings = self.settings
         own = settings.multiplier == "list" and settings.notion == "treatment"
         return own and self.share > 0
 
     @torch.no_grad()
     def unmet(self, batch: Batch) -> Tensor:
-        """Return 1 for lists whose own multiplier does not do what it shall, else 0, ``[Q]``.
+        """Return 1 for lists whose own multiplier leaves too large a gap, else 0, ``[Q]``.
 
-        It is NaN where a list lacks a side.
+        NaN if a list lacks a side.
         """
         game = self._game(batch)
-        met = multipliers(game.gaps, game.reach(), share=self.share).met
+        met = multipliers(game.gaps, game.first_multipliers(), share=self.share).met
         return torch.from_numpy(np.where(game.sides.defined, ~met, np.nan)).float()
 
     def appeal(self, batch: Batch) -> Tensor:
@@ -261,7 +198,7 @@ class RobustRanker(nn.Module):
     def _multipliers(self, game: Game) -> Floats:
         if self.settings.multiplier == "data":
             return self.lam.numpy()
-        return multipliers(game.gaps, game.reach(), share=self.share).lam
+        return multipliers(game.gaps, game.first_multipliers(), share=self.share).lam
 
     def _drawn(self, batch: Batch) -> NDArray[np.int64]:
         """Return the slots of one ranking of each list; a user's draw is always the same."""
@@ -291,3 +228,62 @@ def _policy(price: Floats, mask: Flags, precision: Precision) -> Policy:
     slot = torch.from_numpy(inside)[found.slot]
     rest = torch.from_numpy(padding).expand(len(slot), -1)
     return Policy(torch.cat([slot, rest], -1), found.probability)
+
+
+def n_features(scorer: nn.Module) -> int:
+    """Return the number of features that `features` gives an item."""
+    if isinstance(scorer, NeuMF):
+        return scorer.output.in_features + 1
+    if isinstance(scorer, MatrixFactorization):
+        return scorer.user.embedding_dim + 1
+    if isinstance(scorer, OfTable):
+        return scorer.scorer.output.in_features + (not isinstance(scorer.scorer, Linear))
+    raise InputError(
+        f"robust takes its features from one of the models, got {type(scorer).__name__}"
+    )
+
+
+def features(scorer: nn.Module, batch: Batch) -> Tensor:
+    """Return features less their mean over the list, 0 on padding, ``[Q, L, F]``."""
+    if isinstance(scorer, OfTable):
+        found = _of_table(scorer, batch)
+    else:
+        found = _neumf(scorer, batch) if isinstance(scorer, NeuMF) else _mf(scorer, batch)
+    inside = batch.mask[..., None]
+    count = inside.sum(1, keepdim=True).clamp(min=1)
+    mean = found.masked_fill(~inside, 0).sum(1, keepdim=True) / count
+    return (found - mean).masked_fill(~inside, 0)
+
+
+def by_pieces(work: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
+    """Return the results of `work` on a batch, a piece of its lists at a time."""
+    return torch.cat(run_all([partial(work, piece) for piece in _pieces(batch)]))
+
+
+def _pieces(batch: Batch) -> Iterator[Batch]:
+    for start in range(0, len(batch.query), PIECE):
+        yield Batch(*(value[start : start + PIECE] for value in batch))
+
+
+def _neumf(scorer: NeuMF, batch: Batch) -> Tensor:
+    product = scorer.product_user(batch.query)[:, None] * scorer.product_item(batch.item)
+    of_user = scorer.user_layer(scorer.network_user(batch.query))
+    active = (of_user[:, None] + scorer.item_layer(scorer.network_item(batch.item))).relu()
+    for layer in scorer.deeper:
+        active = layer(active).relu()
+    inputs = torch.cat([product, active], -1)
+    return torch.cat([inputs, scorer.output(inputs)], -1)
+
+
+def _mf(scorer: nn.Module, batch: Batch) -> Tensor:
+    assert isinstance(scorer, MatrixFactorization)
+    inputs = scorer.user(batch.query)[:, None] * scorer.item(batch.item)
+    score = inputs.sum(-1, keepdim=True) + scorer.bias(batch.item)
+    return torch.cat([inputs, score], -1)
+
+
+def _of_table(scorer: OfTable, batch: Batch) -> Tensor:
+    inputs = scorer.inputs(batch)
+    if isinstance(scorer.scorer, Linear):
+        return inputs
+    return torch.cat([inputs, scorer.scorer.output(inputs)], -1)

@@ -1,8 +1,7 @@
-"""Training in rounds, with what `runs.run` asks of a trainer.
+"""The trainer of a robust ranker: a colour-blind scorer first, then rounds for theta.
 
-After the colour-blind scorer is trained come rounds of learning theta. A round starts from
-theta and the multipliers alone, so that a run that goes on after any round ends with the same
-bits as one that was never stopped.
+A round starts from theta and the multipliers alone, so that a run that is resumed after any
+round ends with the same bits as one that was never stopped.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,27 +22,27 @@ from fairtopk.robust.ranker import RobustRanker
 from fairtopk.training.loop import Trainer, check_finite, check_layout, under
 from fairtopk.training.progress import Progress, Record, Stretch, check_progress
 
-CALIBRATION = 1_000  # lists at most that the multiplier of serving is found on
+CALIBRATION = 1_000  # lists, at most, that the multiplier of serving is fitted to
 LAM = "multipliers"
-BASE = "base"  # what names of the colour-blind scorer's weights begin with
+BASE = "base"  # prefix of the names of the colour-blind scorer's weights
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stretch of training, for what shows its progress."""
+    """A stretch of training, for progress bars."""
 
     name: str
     epochs: int
 
 
 class RobustTrainer:
-    """Trains a robust ranker; what it ends with is the last round's, which is the nearest.
+    """Trains a robust ranker and keeps the last round, which is nearest to the solution.
 
     Args:
         scorer: The ranker.
         blind: Trains its colour-blind scorer.
         draw: Draws the training lists, once the colour-blind scorer is trained.
-        calibration: Lists that the multiplier of serving is found on.
+        calibration: Lists that the multiplier of serving is fitted to.
         validate: Measures the ranker; returns values by name.
     """
 
@@ -74,7 +73,7 @@ class RobustTrainer:
         return self.draw()
 
     def run(self) -> Iterator[Record | None]:
-        """Train to the end; yield a record after each round, and what the scorer's yields."""
+        """Train to the end; yield the scorer's records, then one after each round."""
         yield from self.blind.run()
         progress, settings = self.progress, self.scorer.settings
         if self.blind.chosen and progress.epoch == 0:
@@ -98,7 +97,7 @@ class RobustTrainer:
         return self.blind.total_steps() + settings.rounds * settings.iterations
 
     def _round(self) -> Record:
-        scorer = self.scorer.eval()  # for features have no dropout
+        scorer = self.scorer.eval()  # no dropout in features
         problem, settings = self.problem, scorer.settings
         theta, relevance = scorer.theta.numpy(), problem.relevance
         if self.progress.epoch:
@@ -134,7 +133,7 @@ class RobustTrainer:
         return dict(self.scorer.state_dict()) | weights
 
     def state(self) -> dict[str, Tensor]:
-        """Return what `load_state` needs to go on, beside `progress` and `model`."""
+        """Return the tensors that `load_state` needs, apart from `progress` and `model`."""
         if self.progress.phase < len(self.blind.phases):
             return self.blind.state()
         return {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()} | {
@@ -146,7 +145,7 @@ class RobustTrainer:
     ) -> None:
         """Go back to where `state`, `progress` and `model` were saved.
 
-        What does not fit is refused, and the trainer stays as it was.
+        A state that does not fit is refused, and the trainer is left unchanged.
         """
         if progress["phase"] < len(self.blind.phases):
             self.blind.load_state(tensors, progress, under(BASE, model))

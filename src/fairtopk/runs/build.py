@@ -438,7 +438,7 @@ def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
             settings,
             strength=strength,
             seed=config.seed,
-            beside=ranked if settings.mu else None,
+            ranked=ranked if settings.mu else None,
         )
     ranking = build_objective(baseline, ranked) if settings.mu else None
     assert not isinstance(ranking, Dpr)
