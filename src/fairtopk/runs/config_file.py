@@ -1,4 +1,4 @@
-"""Configs as TOML: read from a file, changed key by key, checked, and written out whole."""
+"""Configs as TOML: read, changed by ``--set``, checked, compared and written."""
 
 import json
 import reprlib
@@ -32,7 +32,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> Config:
 
 
 def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
-    """Return what a TOML file says after `changes`, not yet checked."""
+    """Return the values of a TOML file after `changes`, not yet checked."""
     try:
         values = tomllib.loads(read_small(path, most=LONGEST).decode("utf-8"))
     except RecursionError:
@@ -48,7 +48,7 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def check_config(values: Mapping[str, Any], where: str) -> Config:
-    """Return the config that `values` spell out, refusing the first that is wrong."""
+    """Return the config of some values, refusing the first that is wrong."""
     if "sweep" in values:
         raise InputError(f"{where}: [sweep] lists many runs; train them by `fairtopk sweep`")
     try:
@@ -58,10 +58,10 @@ def check_config(values: Mapping[str, Any], where: str) -> Config:
 
 
 def dump_config(config: Config, **tables: Section) -> str:
-    """Return a config as TOML text, complete but for what is None, which TOML cannot say.
+    """Return a config as TOML text, complete except for None, which TOML cannot express.
 
     Args:
-        config: What is written.
+        config: The config.
         tables: More tables of the file, by name.
     """
     values = config.model_dump(mode="json")
@@ -70,11 +70,28 @@ def dump_config(config: Config, **tables: Section) -> str:
 
 
 def what_differs(kept: Config, asked: Config) -> str:
-    """Return in words the first key in which two configs differ."""
+    """Return the first key in which two configs differ, and both values, in words."""
     one, other = (dict(_keys(config.model_dump(mode="json"))) for config in (kept, asked))
     key = next(key for key in one | other if one.get(key) != other.get(key))
     was, now = (json.dumps(values.get(key)) for values in (one, other))
     return f"{key} was {was} and is now {now}"
+
+
+def put(values: dict[str, Any], path: str, value: Any) -> None:
+    """Set the key ``a.b`` of `values`; None unsets it."""
+    *sections, key = path.split(".")
+    for section in sections:
+        values = values.setdefault(section, {})
+        if not isinstance(values, dict):
+            raise InputError(f"cannot set {path}: {section} is not a table")
+    if value is None:
+        values.pop(key, None)
+        return
+    values.pop(SAME_WEIGHT.get(path, key), None)
+    if path == "method.preset":  # a complete config spells out the values of its old preset
+        for name in {name for row in RUN_PRESETS.values() for name in row}:
+            values.pop(name, None)
+    values[key] = value
 
 
 def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +112,7 @@ def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _apply(change: str, values: dict[str, Any]) -> None:
-    """Put ``a.b=c`` into `values`; c is read as TOML, or as text where that fails."""
+    """Put ``a.b=c`` into `values`; c is read as TOML, or as text if that fails."""
     path, separator, text = (part.strip() for part in change.partition("="))
     if not separator or not all(path.split(".")):
         raise InputError(
@@ -113,7 +130,7 @@ def _apply(change: str, values: dict[str, Any]) -> None:
 
 
 def _refuse_unwritable(value: Any, where: str, depth: int = 0) -> None:
-    """Refuse what a config that is read could not be written back with."""
+    """Refuse values that a config could not be written back with."""
     if depth > DEEPEST:
         raise InputError(f"{where} {TOO_DEEP}")
     if isinstance(value, str) and not value.isascii():
@@ -130,20 +147,3 @@ def _refuse_unwritable(value: Any, where: str, depth: int = 0) -> None:
     elif isinstance(value, list):
         for one in value:
             _refuse_unwritable(one, where, depth + 1)
-
-
-def put(values: dict[str, Any], path: str, value: Any) -> None:
-    """Set the key ``a.b`` of `values`; None unsets it."""
-    *sections, key = path.split(".")
-    for section in sections:
-        values = values.setdefault(section, {})
-        if not isinstance(values, dict):
-            raise InputError(f"cannot set {path}: {section} is not a table")
-    if value is None:
-        values.pop(key, None)
-        return
-    values.pop(SAME_WEIGHT.get(path, key), None)
-    if path == "method.preset":  # its row, not that of a preset that a whole config spells out
-        for name in {name for row in RUN_PRESETS.values() for name in row}:
-            values.pop(name, None)
-    values[key] = value

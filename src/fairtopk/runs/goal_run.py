@@ -1,15 +1,10 @@
-"""The runs of a search for a weight: trained, measured on validation lists, tested in the end.
+"""The search for a weight that reaches a goal: its folder and its trial runs.
 
-Each is a run folder of its own, which `train --resume` would measure on test lists; the search
-does that for the colour-blind run alone, and for the chosen one in the folder above.
-
-The search for a weight that reaches a goal, and its folder.
-
-`goal.toml` (what is asked for), `tries/` (a run folder for each weight), `search.json` (what
+`goal.toml` (the run and its goal), `tries/` (a run folder for each weight), `search.json` (what
 was tried and chosen), and once the search is over the files of an ordinary run, the chosen one.
-Tries are measured on validation lists alone; test lists are looked at in the end, for the
-chosen model and the colour-blind one. A search that was killed goes on to the same numbers:
-what is tried next follows from what was measured before.
+Trials are measured on validation lists only; test lists are read at the end, for the chosen
+model and the colour-blind one. A search that was killed is resumed to the same numbers, because
+the next weight follows from the trials before it.
 """
 
 import json
@@ -57,6 +52,7 @@ from fairtopk.runs.result import (
 from fairtopk.runs.run import LOG, AnyTrainer, Report, RunFolder, is_begun, train_run
 from fairtopk.storage import alone_in, read_text, remove_halves, write_text
 
+GOAL, SEARCH = "goal.toml", "search.json"
 TRIES, BLIND = "tries", "colour-blind"
 PART, VALIDATED = "validation", Path("validation.json")
 
@@ -64,16 +60,16 @@ Progress = Callable[[str], AbstractContextManager[Report]]
 
 
 class Folder(NamedTuple):
-    """Where a search is kept, and what all of its runs share.
+    """The folder of a search, and what all of its runs share.
 
     Attributes:
         out: The folder.
         asked: The run, with any weight.
-        goal: What is to be reached.
+        goal: The goal.
         lists: The data.
         warmups: Folder where warm-ups are kept to be shared.
-        progress: Shows the training of a run, given what it is in a few words.
-        notice: Is told of stages of training that are reused.
+        progress: Shows the training of a run, given its description.
+        notice: Called with a sentence for each stage of training that is reused.
     """
 
     out: Path
@@ -85,15 +81,49 @@ class Folder(NamedTuple):
     notice: Callable[[str], None]
 
 
+def search_weight(
+    config: Config,
+    goal: Goal,
+    out: Path,
+    *,
+    resume: bool = False,
+    warmups: Path | None = None,
+    progress: Progress = lambda words: nullcontext(lambda trainer, record: None),
+    notice: Callable[[str], None] = lambda sentence: None,
+) -> dict[str, Any]:
+    """Choose the weight of a run by its goal; return the content of ``search.json``.
+
+    Args:
+        config: The run, as `load_run_file` gives it.
+        goal: The goal.
+        out: A new folder, or with `resume` that of a search that was stopped.
+        resume: Go on where it stopped; the result of a finished search is returned.
+        warmups: Folder where warm-ups are kept to be shared between runs.
+        progress: Shows the training of a run, given its description.
+        notice: Called with a sentence for each stage of training that is reused.
+    """
+    _check_folder(config, goal, out, resume=resume)
+    lists = build_any_lists(config.data, seed=config.seed)
+    folder = Folder(out, config, goal, lists, warmups, progress, notice)
+    if (kept := _kept(folder)) is not None:
+        return kept
+    if not len(lists.validation.user):
+        raise InputError("a goal is searched on validation lists, and this data has none")
+    with alone_in(out):
+        remove_halves(out)
+        write_text(out / GOAL, dump_run_file(config, goal))
+        return _search(folder)
+
+
 class Tested(NamedTuple):
-    """What metrics files say of test lists."""
+    """The metrics files of both models on test lists."""
 
     chosen: dict[str, Any]
     blind: dict[str, Any]
 
 
 def measured(folder: Folder, weight: float) -> dict[str, Any]:
-    """Return the validation metrics of a weight, trained as far as that is still to be done."""
+    """Return the validation metrics of a weight, trained or resumed if need be."""
     place = folder.out / TRIES / name_of(folder.asked, weight)
     config = with_weight(folder.asked, weight)
     if (place / VALIDATED).exists():
@@ -114,7 +144,7 @@ def measured(folder: Folder, weight: float) -> dict[str, Any]:
 
 
 def _kept_result(path: Path, owner: Owner) -> dict[str, Any]:
-    """Return the validation metrics that a try has left, refusing those of another run."""
+    """Return the validation metrics that a trial has left, refusing those of another run."""
     try:
         return read_result(path, owner)
     except DamagedError as error:
@@ -124,7 +154,7 @@ def _kept_result(path: Path, owner: Owner) -> dict[str, Any]:
 
 
 def settle(folder: Folder, weight: float) -> Tested:
-    """Make the try of a weight the run of the folder; test it, and the colour-blind one."""
+    """Make the trial of a weight the run of the folder; test it and the colour-blind one."""
     config = with_weight(folder.asked, weight)
     place = folder.out / TRIES / name_of(folder.asked, weight)
     saved = load_pair(place)
@@ -141,12 +171,12 @@ def settle(folder: Folder, weight: float) -> Tested:
 
 
 def name_of(config: Config, weight: float) -> str:
-    """Return the folder of a try, as seen from that of all tries."""
+    """Return the folder of a trial, relative to that of all trials."""
     return f"{config.method.row.weight_key}-{weight:g}" if weight else BLIND
 
 
 def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
-    """Measure what was trained on validation lists; test lists are left alone."""
+    """Measure a trained model on validation lists; test lists are left alone."""
     config, out, lists = run.config, run.out, run.lists
     if trainer.chosen:
         trainer.scorer.load_state_dict(trainer.chosen)
@@ -155,7 +185,7 @@ def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, 
     result["seconds"] = {"training": seconds}
     queries = per_query(config, lists, found, part=PART)
     result = write_result(out / VALIDATED, result, queries, run.identity)
-    for name in (MODEL, STATE):  # all tries are kept, but one checkpoint of each is enough
+    for name in (MODEL, STATE):  # one checkpoint of each trial is enough
         (out / f"{BEFORE}{name}").unlink(missing_ok=True)
     return result
 
@@ -163,9 +193,6 @@ def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, 
 def _words(config: Config, weight: float) -> str:
     with_what = f"{config.method.row.weight_key} = {weight:g}" if weight else "colour-blind"
     return f"{config.method.name} on {config.data.source}, {with_what}"
-
-
-GOAL, SEARCH = "goal.toml", "search.json"
 
 
 class _Part(BaseModel, strict=True, allow_inf_nan=False):
@@ -190,7 +217,7 @@ class _Try(_Values):
     def _whole(self) -> "_Try":
         both = ((self.target, self.target_relative), (self.keep, self.keep_relative))
         if any((value is None) != (relative is None) for value, relative in both):
-            raise ValueError("a value without what it is of the colour-blind model's")
+            raise ValueError("a value without its share of the colour-blind model's")
         return self
 
 
@@ -217,7 +244,7 @@ class _Test(_Part):
 
 
 class _Search(_Part):
-    """``search.json``, as it is checked when it is read."""
+    """The layout of ``search.json``, checked when it is read."""
 
     identity: dict[str, str]
     checksum: str
@@ -237,40 +264,6 @@ class _Search(_Part):
     test: _Test
 
 
-def search_weight(
-    config: Config,
-    goal: Goal,
-    out: Path,
-    *,
-    resume: bool = False,
-    warmups: Path | None = None,
-    progress: Progress = lambda words: nullcontext(lambda trainer, record: None),
-    notice: Callable[[str], None] = lambda sentence: None,
-) -> dict[str, Any]:
-    """Choose the weight of a run by its goal; return what ``search.json`` holds.
-
-    Args:
-        config: The run, as `load_run_file` gives it.
-        goal: What is to be reached.
-        out: A new folder, or with `resume` that of a search that was stopped.
-        resume: Go on where it stopped; one that is over is returned as it is.
-        warmups: Folder where warm-ups are kept to be shared between runs.
-        progress: Shows the training of a run, given what it is in a few words.
-        notice: Is told in a sentence of each stage of training that is reused.
-    """
-    _check_folder(config, goal, out, resume=resume)
-    lists = build_any_lists(config.data, seed=config.seed)
-    folder = Folder(out, config, goal, lists, warmups, progress, notice)
-    if (kept := _kept(folder)) is not None:
-        return kept
-    if not len(lists.validation.user):
-        raise InputError("a goal is looked for on validation lists, and this data has none")
-    with alone_in(out):
-        remove_halves(out)
-        write_text(out / GOAL, dump_run_file(config, goal))
-        return _search(folder)
-
-
 def _search(folder: Folder) -> dict[str, Any]:
     config, goal, out = folder.asked, folder.goal, folder.out
     blind = _colour_blind(folder)
@@ -279,7 +272,7 @@ def _search(folder: Folder) -> dict[str, Any]:
     def tried(weight: float) -> Trial:
         try:
             found, failure = _values(measured(folder, weight), goal, weight), {}
-        except TrainingError as error:  # of a weight that is too large for it
+        except TrainingError as error:  # the weight is too large
             found, failure = Trial(weight, math.nan, math.nan), {"failure": str(error)}
         tries.append(_record(folder, found, blind) | failure)
         return _relative(found, blind)
@@ -307,10 +300,10 @@ def _check_folder(config: Config, goal: Goal, out: Path, *, resume: bool) -> Non
 
 
 def _kept(folder: Folder) -> dict[str, Any] | None:
-    """Return what a search that is over has left; None if it is not over.
+    """Return the content of ``search.json`` of a finished search; None if it is not finished.
 
-    One that was edited, is of another search or does not follow from its tries is made again
-    from the tries themselves.
+    A file that was edited, belongs to another search or does not follow from its trials is
+    written anew from the trials themselves.
     """
     config, out = folder.asked, folder.out
     if not ((out / METRICS).exists() and (out / SEARCH).exists()):
@@ -329,7 +322,7 @@ def _kept(folder: Folder) -> dict[str, Any] | None:
 
 
 def _follows(told: dict[str, Any], folder: Folder) -> bool:
-    """Return whether ``search.json`` is of this search, and its end follows from its tries."""
+    """Return whether ``search.json`` is of this search and follows from its trials."""
     config, goal = folder.asked, folder.goal
     blind = Trial(0.0, told["colour_blind"]["target"], told["colour_blind"]["keep"])
     records = {one["weight"]: one for one in told["tries"]}
@@ -363,7 +356,7 @@ def _follows(told: dict[str, Any], folder: Folder) -> bool:
 
 
 def _colour_blind(folder: Folder) -> Trial:
-    """Return what a weight of 0 gives, to which all else is relative."""
+    """Return the trial with a weight of 0, to which all others are relative."""
     goal = folder.goal
     blind = _values(measured(folder, 0.0), goal, 0.0)
     if not (blind.gap > 0 and blind.accuracy > 0):
@@ -377,7 +370,7 @@ def _colour_blind(folder: Folder) -> Trial:
 def _told(
     folder: Folder, blind: Trial, tries: list[dict[str, Any]], found: SearchResult
 ) -> dict[str, Any]:
-    """Return what ``search.json`` says, but of the test."""
+    """Return the content of ``search.json``, without the test."""
     config, goal = folder.asked, folder.goal
     chance = measured(folder, 0.0)["metrics"].get(goal.target.metric.replace("@", "_floor@"))
     weight = found.chosen.weight if found.chosen is not None else 0.0
@@ -397,7 +390,7 @@ def _told(
 
 
 def _asked(folder: Folder, weight: float) -> dict[str, Any]:
-    """Return what ``search.json`` says of what was asked for, and of which run was chosen."""
+    """Return the part of ``search.json`` about the goal and the identity of the chosen run."""
     config, goal = folder.asked, folder.goal
     return {
         IDENTITY: identity_of(with_weight(config, weight), folder.lists)._asdict(),
@@ -417,7 +410,7 @@ def _chosen(config: Config, weight: float) -> dict[str, Any]:
 
 
 def _test(tested: Tested, goal: Goal) -> dict[str, Any]:
-    """Return what ``search.json`` says of the test."""
+    """Return the part of ``search.json`` about the test."""
     chosen, blind = (_values(one, goal) for one in tested)
     figures = _figures(blind, blind)
     colour_blind = {name: figures[name] for name in ("target", "keep")}
@@ -425,7 +418,7 @@ def _test(tested: Tested, goal: Goal) -> dict[str, Any]:
 
 
 def _record(folder: Folder, found: Trial, blind: Trial) -> dict[str, Any]:
-    """Return what ``search.json`` says of a try."""
+    """Return the part of ``search.json`` about a trial."""
     bounds, relative = folder.goal.bounds, _relative(found, blind)
     return {
         "run": f"{TRIES}/{name_of(folder.asked, found.weight)}",
@@ -448,7 +441,7 @@ def _figures(found: Trial, blind: Trial) -> dict[str, float | None]:
 
 
 def _values(result: dict[str, Any], goal: Goal, weight: float = math.nan) -> Trial:
-    """Return what a metrics file says of the goal, as it is."""
+    """Return gap and accuracy in a metrics file, not relative."""
     names, cells = (goal.target.metric, goal.accuracy), result["metrics"]
     if absent := [name for name in names if name not in cells]:
         raise InputError(f"the goal is about {absent[0]}, which was not measured")
@@ -463,5 +456,5 @@ def _relative(found: Trial, blind: Trial) -> Trial:
 
 
 def _ratio(value: float, base: float) -> float:
-    """Return what part a value is of another; NaN where that is 0 or undefined."""
+    """Return a value over another; NaN if that is 0 or undefined."""
     return value / base if base > 0 else math.nan

@@ -1,12 +1,12 @@
-"""From a config with a ``[sweep]`` table to its cells: lists in that table are alternatives.
+"""A config with a ``[sweep]`` table as cells, one for each combination.
 
     [sweep]
     seed = [0, 1, 2]
     method = [{ name = "k-song" }, { name = "kso-red", c_relative = [0.1, 0.5] }]
 
-is three seeds of three runs. Tables multiply, lists add up, at any depth; a value that is a
-list itself stands in a list of its own, ``model.hidden = [[64], [64, 32]]``. What has no effect
-is left out, so that a method without a penalty is trained once for all weights.
+is three seeds of three runs. Lists are alternatives; tables multiply and lists add up, at any
+depth; a value that is a list itself stands in a list, ``model.hidden = [[64], [64, 32]]``.
+Settings without effect are left out: a method without a penalty is trained once in all.
 """
 
 import hashlib
@@ -36,19 +36,19 @@ from fairtopk.runs.config import (
 from fairtopk.runs.config_file import check_config, dump_config, put, read_config
 
 SECTIONS = tuple(Config.model_fields)
-NAMED = {  # keys that every cell's name tells, swept or not
+NAMED = {  # keys that are part of every cell's name, swept or not
     "seed", "data", "data.source", "data.path", "data.groups", "method", "method.name",
     "method.preset", "method.c", "method.c_relative", "method.k",
 }  # fmt: skip
-OWN_FILE = ("csv", "parquet", "letor")  # sources that do not tell which data it is
+OWN_FILE = ("csv", "parquet", "letor")  # sources whose name does not identify the data
 MOST_CELLS = 10_000
-LONGEST = 150  # of what a folder's name tells, in characters: file systems allow 255
+LONGEST = 150  # characters of a folder's name; file systems allow 255
 
 
 class Afterwards(Section):
-    """What is done with each run once it is trained."""
+    """What is done with each run after training."""
 
-    protocols: Listed[Literal["sampled", "full"]] = ()  # measured beside the run's own
+    protocols: Listed[Literal["sampled", "full"]] = ()  # measured in addition to the run's own
     rerank: Listed[dict[str, Any]] = ()  # re-rankers: method, k and their options
     rerank_of: Listed[MethodName] | None = None  # None: those without a fairness part
     keep_models: bool = True
@@ -58,11 +58,11 @@ class Cell(NamedTuple):
     """One run of a sweep.
 
     Attributes:
-        name: Its folder, as seen from that of the sweep.
-        config: What is trained.
-        protocols: By which it is measured beside its own.
-        reranked: What is asked of re-rankers on its lists.
-        keep_model: Whether its weights are kept once all is measured.
+        name: Its folder, relative to that of the sweep.
+        config: The run.
+        protocols: Protocols in addition to its own.
+        reranked: The re-rankings of its lists.
+        keep_model: Whether its weights are kept after all is measured.
     """
 
     name: str
@@ -99,13 +99,13 @@ def load_sweep(path: Path, changes: Sequence[str] = ()) -> list[Cell]:
 def cells_of(
     base: Mapping[str, Any], grid: Mapping[str, Any], afterwards: Afterwards, *, where: str
 ) -> list[Cell]:
-    """Return a cell for each combination of what `grid` lists, put into the config `base`.
+    """Return a cell for each combination of the alternatives in `grid`, put into `base`.
 
     Args:
         base: Keys of a config.
         grid: The same tables, in which lists are alternatives.
-        afterwards: What is done with each run once it is trained.
-        where: What a fault is told of.
+        afterwards: What is done with each run after training.
+        where: The file, for messages.
     """
     listed = {**grid, "rerank": {str(n): of for n, of in enumerate(afterwards.rerank)}}
     if (path := next(_empty(listed), None)) is not None:
@@ -122,7 +122,7 @@ def cells_of(
     configs: dict[str, Config] = {}  # by their text, so that none is there twice
     names: dict[str, str] = {}
     for chosen in map(_paths, product(grid)):
-        config = _without_effect_left_out(check_config(_merged(base, chosen), where))
+        config = _without_idle_weight(check_config(_merged(base, chosen), where))
         text = dump_config(config)
         if text not in configs:
             configs[text], names[text] = config, _name(config, chosen)
@@ -174,7 +174,7 @@ def n_choices(grid: Any) -> int:
 
 
 def _empty(grid: Any, path: str = "sweep") -> Iterator[str]:
-    """Yield the paths of alternatives of which there are none."""
+    """Yield the paths of empty lists of alternatives."""
     if isinstance(grid, Mapping):
         for key, value in grid.items():
             yield from _empty(value, f"{path}.{key}")
@@ -187,7 +187,7 @@ def _empty(grid: Any, path: str = "sweep") -> Iterator[str]:
 
 
 def _merged(base: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with what is chosen; tables below a section are replaced whole."""
+    """Return `base` with the chosen values; tables below a section are replaced whole."""
     values = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()
     }
@@ -198,7 +198,7 @@ def _merged(base: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any
 
 
 def _paths(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is chosen by path, ``method.name``."""
+    """Return the chosen values by path, ``method.name``."""
     paths: dict[str, Any] = {}
     for section, value in chosen.items():
         if isinstance(value, Mapping):
@@ -208,8 +208,8 @@ def _paths(chosen: Mapping[str, Any]) -> dict[str, Any]:
     return paths
 
 
-def _without_effect_left_out(config: Config) -> Config:
-    """Return the config without a weight where the method has nothing to weigh."""
+def _without_idle_weight(config: Config) -> Config:
+    """Return the config without a weight if the method has no fairness part."""
     if config.method.row.is_fair:
         return config
     method = config.method.model_copy(update={"c": None, "c_relative": None})
@@ -217,7 +217,7 @@ def _without_effect_left_out(config: Config) -> Config:
 
 
 def _protocols(afterwards: Afterwards, config: Config) -> tuple[str, ...]:
-    """Return by which protocols a run is measured beside its own."""
+    """Return the protocols that a run is measured by in addition to its own."""
     other = other_protocol(config)
     return (other,) if other is not None and other in afterwards.protocols else ()
 
@@ -235,7 +235,7 @@ def _asked(given: Mapping[str, Any], where: str) -> RerankRequest:
 
 
 def _name(config: Config, chosen: Mapping[str, Any]) -> str:
-    """Return a folder's name that tells what a cell is: data, method, seed."""
+    """Return the folder of a cell, named for its data, method and seed."""
     others = [
         f"{path.rpartition('.')[2]}{_word(value)}"
         for path, value in chosen.items()
@@ -277,7 +277,7 @@ def _slug(word: str) -> str:
 
 
 def _short(name: str) -> str:
-    """Return a name that file systems allow: of a long one the beginning and a digest."""
+    """Return a name that file systems allow: a long one is cut, with a digest added."""
     return name if len(name) <= LONGEST else f"{name[:LONGEST]}-{_digest(name)}"
 
 
@@ -286,7 +286,7 @@ def _digest(text: str) -> str:
 
 
 def _tell_apart(names: dict[str, str]) -> None:
-    """Add a digest of the config's text to names that are alike."""
+    """Add a digest of the config's text to names that are equal."""
     count = Counter(names.values())
     for text, name in names.items():
         if count[name] > 1:

@@ -1,9 +1,7 @@
-"""What the epochs of a run are chosen by: metrics on validation lists at one K.
+"""Validation of an epoch: metrics on validation lists, and alarms about fairness.
 
-Signs, while a run trains, that its fairness is not what it seems.
-
-The penalty on softmax exposure can be met by flattening scores, by giving up on ranking, or by
-turning the disadvantage round. Each is told once, in the log and on the screen.
+A penalty on softmax exposure can be met by flattening scores, by giving up on ranking, or by
+turning the disadvantage round. An alarm about each is raised once, in the log and on screen.
 """
 
 import math
@@ -20,6 +18,10 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.measure import blocks_of, some_users
 
 MOST_USERS = 2_000  # whose catalogue is ranked after each epoch
+COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
+SETTLING = 5  # epochs that a last layer drawn anew may take to spread scores out again
+FLIPPED = 0.5  # of the first gap, on the other side
+
 Validate = Callable[[nn.Module], dict[str, float]]
 
 
@@ -27,9 +29,9 @@ class Validation(NamedTuple):
     """How a model is validated.
 
     Attributes:
-        validate: Model to metrics, as a record of the log has them; empty without lists.
-        k: Their K.
-        blocks: The validation lists, sampled or of documents whole.
+        validate: Model to metrics, by their names in the log; empty without lists.
+        k: K of the metrics.
+        blocks: The validation lists: sampled ones, or whole lists of documents.
     """
 
     validate: Validate
@@ -45,7 +47,7 @@ def validation_k(config: Config) -> int:
 
 
 def build_validation(config: Config, lists: AnyLists) -> Validation:
-    """Return what measures a model on validation lists, or on the catalogue of some users."""
+    """Return how a model is measured: on validation lists, or the catalogue of some users."""
     on_catalogue, k = config.evaluation.select_on == "full", validation_k(config)
     blocks = [] if on_catalogue else blocks_of(lists.validation, config)
     measured = _on_catalogue(config, lists, k) if on_catalogue else _on_blocks(blocks, k)
@@ -75,11 +77,6 @@ def _on_catalogue(
     return lambda scorer: evaluate_full(scorer, part, [k], users=users)
 
 
-COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
-SETTLING = 5  # epochs that a last layer drawn anew may take to spread scores out again
-FLIPPED = 0.5  # of the first gap, on the other side
-
-
 def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
     """Return the alarms that a history's last record raises for the first time.
 
@@ -87,10 +84,10 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
         history: A record per epoch; the last one carries no alarms yet.
         gap: Name of the signed gap in a record.
     """
-    told = {alarm for record in history[:-1] for alarm in record.get("alarms", [])}
+    raised = {alarm for record in history[:-1] for alarm in record.get("alarms", [])}
     last = history[-1]
     earlier = [record for record in history if record["phase"] != last["phase"]]
-    # Where the last layer is drawn anew, scores start flat: what counts is what they were.
+    # A last layer that is drawn anew starts with flat scores: compare with those before it.
     usual = earlier[-1] if earlier else history[0]
     first = next((record for record in history if gap in record), {})
     settled = not earlier or len(history) - len(earlier) > SETTLING
@@ -101,4 +98,4 @@ def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
         found.append("the penalty's gradient outweighs the ranking's: expect NDCG to fall")
     if gap in first and gap in last and last[gap] * first[gap] < -FLIPPED * first[gap] ** 2:
         found.append("the signed gap has changed sides: it overshoots")
-    return [alarm for alarm in found if alarm not in told]
+    return [alarm for alarm in found if alarm not in raised]
