@@ -13,7 +13,7 @@ from fairtopk.reporting.results import collect, with_reranked
 from fairtopk.reproduce import output as paper_outputs
 from fairtopk.reproduce.figures import Drawn
 from fairtopk.reproduce.output import Plan, write_figure
-from fairtopk.reproduce.plan import Extent, Found, embedded, paper_cells
+from fairtopk.reproduce.plan import Extent, PaperData, embedded, paper_cells
 from fairtopk.reproduce.views import PaperView, paper_view
 from fairtopk.runs.config_file import dump_config
 from fairtopk.runs.grid import Cell
@@ -28,7 +28,7 @@ EXTENT = Extent(
 SECRET = "/home/someone/films.zip"
 HORROR = {"column": "genres", "contains": "Horror"}
 DATA = {"source": "movielens-20m", "path": SECRET, "groups": HORROR}
-FILMS = Found("horror", DATA, "MovieLens-20M-H")
+FILMS = PaperData("horror", DATA, "MovieLens-20M-H")
 
 
 def values_of(cell: Cell) -> dict[str, torch.Tensor]:

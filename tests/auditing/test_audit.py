@@ -315,7 +315,7 @@ def test_a_file_is_named_by_name_and_checksum_and_its_json_holds_no_nan(tmp_path
         (pl.col("y") - 5, {"relevance": "y"}, "y must lie between 0 and 100"),
         (pl.col("y"), {"intersections": True}, "two columns of groups or more, got one"),
         (pl.col("y"), {"groups": ["sex", "sex"]}, "each once"),
-        (pl.col("s").alias("sex"), {}, "has 720 groups, and an audit takes up to 100"),
+        (pl.col("s").alias("sex"), {}, "has 720 groups, but an audit takes at most 100"),
         (pl.col("y"), {"fail_if": "impact_ratio@7 < 1"}, "K is 3, 6, no @7; add 7 to --k"),
         (pl.col("y"), {"fail_if": "ndcg@3 < 1"}, "ndcg needs a column of relevance (--relev"),
         (pl.col("y"), {"fail_if": "exposure_gap_p@3 < 1", "score": None, "rank": "i"},

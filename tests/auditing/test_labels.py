@@ -26,7 +26,7 @@ def test_an_item_with_two_labels_is_refused_with_both_and_their_rows(tmp_path: P
         ft.audit(tmp_path / "ranked.csv", **COLUMNS)
     assert str(error.value) == (
         "ranked.csv, line 3: item 'a' has sex 'm', but 'f' in ranked.csv, line 2; give it one "
-        "label, or say --local-items if an id names another item in each query"
+        "label, or pass --local-items if ids are only unique within a query"
     )
 
 

@@ -188,7 +188,7 @@ def test_local_items_may_change_their_label(run: Run, ranked: Path) -> None:
     lines = ranked.read_text().splitlines()
     ranked.write_text("\n".join([*lines[:-1], lines[-1][:-1] + "f"]) + "\n")
     ended = run("--score", "score")
-    assert (ended.code, "say --local-items" in ended.stderr) == (2, True)
+    assert (ended.code, "pass --local-items" in ended.stderr) == (2, True)
     ended = run("--score", "score", "--local-items")
     assert (ended.code, "300 different items" in ended.stdout) == (0, True)
 

@@ -1,7 +1,4 @@
-"""From what is asked of a table to the lists and groups that are measured.
-
-`audit`: who gets what in rankings made elsewhere, and how surely.
-"""
+"""`ft.audit`: the exposure of groups in the top of rankings made elsewhere."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -65,15 +62,17 @@ from fairtopk.paths import sha256_of
 from fairtopk.storage import jsonable, write_text
 from fairtopk.terminal import Progress, shown
 
+AUDIT = "audit.json"
+LARGEST_SEED = 2**31
 SHUFFLED_ROWS = 10**9  # of all shuffles of a column; these take some five seconds
-ROWS_OF_A_LIST = 10  # that cost as much as a list by itself
+ROWS_OF_A_LIST = 10  # rows that cost as much as a list
 LEAST_SHUFFLES = 99
 MOST_K = 100_000  # every place up to the largest K is counted
 MOST_KS = 100
 
 
 class AuditRequest(NamedTuple):
-    """What is asked of a table; see `audit`."""
+    """The arguments of `audit` that describe a table."""
 
     columns: Columns
     groups: list[str]
@@ -86,7 +85,7 @@ class AuditRequest(NamedTuple):
     seed: int
 
     def check(self) -> None:
-        """Refuse what cannot be asked of any table."""
+        """Refuse arguments that fit no table."""
         given, columns = self.groups, self.columns
         optional = {name: getattr(columns, name) for name in ("score", "rank", "relevance")}
         check_names({"query": columns.query, "item": columns.item}, optional)
@@ -116,13 +115,13 @@ class AuditRequest(NamedTuple):
             raise InputError("intersections need two columns of groups or more, got one")
         if self.local_items and self.items is not None:
             raise InputError(
-                "local items have ids that mean nothing outside of their query, and a table of "
-                "items cannot label them; give one of the two"
+                "ids of local items are only unique within a query, so a table of items cannot "
+                "label them; give one of the two"
             )
         self.columns.ordering()
 
     def offer(self) -> Offer:
-        """Return what rules may be on."""
+        """Return the metrics, columns and K that rules may use."""
         measured = gaps_of(self.columns.score is not None)
         missing = [gap for gap in NOTIONS if gap not in measured]
         needs = dict.fromkeys(_forms(missing), "scores (--score)")
@@ -139,7 +138,7 @@ class AuditRequest(NamedTuple):
 
 
 def labelled(source: Source, request: AuditRequest, like: Labelled | None = None) -> Labelled:
-    """Return the lists of a table and their groups; with `like`, numbered as there."""
+    """Return the lists of a table and their groups, numbered as in `like` if it is given."""
     of_items, origin = None, Origin()
     if request.items is not None:
         of_items, origin = read_items(
@@ -176,7 +175,7 @@ def labelled(source: Source, request: AuditRequest, like: Labelled | None = None
 
 
 def shuffles_for(rankings: Rankings) -> int:
-    """Return how often labels are shuffled for a p-value: less often if there are many."""
+    """Return the number of shuffles for a p-value: fewer if there are many rows."""
     once = len(rankings.item) + ROWS_OF_A_LIST * len(rankings.query_ids)
     return max(LEAST_SHUFFLES, min(SHUFFLES, SHUFFLED_ROWS // once))
 
@@ -189,7 +188,7 @@ def _numbered_like(one: Attribute, other: Attribute) -> Attribute:
     if not set(one.names) & set(other.names):
         raise InputError(
             f"the baseline has other labels of {one.name}, such as {one.names[0]!r}, than the "
-            f"rankings audited, such as {other.names[0]!r}"
+            f"audited rankings, such as {other.names[0]!r}"
         )
     return numbered_as(one, other.names)
 
@@ -198,16 +197,12 @@ def _columns(table: IntoDataFrame | None) -> list[str]:
     return [] if table is None else nw.from_native(table, eager_only=True).columns
 
 
-AUDIT = "audit.json"
-LARGEST_SEED = 2**31
-
-
 @dataclass(frozen=True, repr=False)
 class Audit:
-    """What was found in rankings.
+    """The findings of an audit.
 
     Attributes:
-        record: All of it, as JSON can hold it; undefined is None.
+        record: The content of ``audit.json``; undefined is None.
     """
 
     record: dict[str, Any]
@@ -223,11 +218,11 @@ class Audit:
 
     @property
     def unchecked(self) -> list[str]:
-        """Rules that could not be checked since what they are on is undefined."""
+        """Rules that could not be checked because their metric is undefined."""
         return [check["rule"] for check in self.record["checks"] if check["fired"] is None]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``audit.json`` holds."""
+        """Return the content of ``audit.json``."""
         return self.record
 
     def table(self) -> Group:
@@ -262,10 +257,10 @@ def audit(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Audit:
-    """Return who gets what in the top of rankings, whatever made them.
+    """Return the exposure of groups in the top of rankings, whatever made them.
 
-    Lists are ordered by falling score or by rising rank; of equals the earlier row is first. A
-    label that is missing is *unknown*: its row takes a place, and is in no group.
+    Lists are ordered by falling score or by rising rank; ties keep row order. A label that is
+    missing is *unknown*: its row takes a position and belongs to no group.
 
     Args:
         rankings: CSV or Parquet file, several of them, a folder of Parquet files, or a frame,
@@ -273,25 +268,25 @@ def audit(
             is literal, never a pattern.
         query: Column of the lists' ids.
         item: Column of the items' ids.
-        groups: Columns of labels, each audited by itself; of `items` if that has the column,
-            else of `rankings`.
+        groups: Columns of labels, each audited by itself: in `items` if it has the column, else
+            in `rankings`. If both have it the labels must agree.
         k: Lengths of the top.
         score: Column of scores; either this or `rank`.
         rank: Column of ranks; without scores there is no softmax exposure.
         relevance: Column of grades from 0, for NDCG.
-        items: File or frame with a row per item, for groups.
-        items_item: Its column of item ids, if that has another name there.
-        local_items: Whether an item's id means something only within its query: then it may
-            have another label in another query, and each row counts as an item of its own.
-        intersections: Audit the product of all columns as well.
+        items: File or frame with a row per item and its labels.
+        items_item: The column of item ids in `items`, if it has another name there.
+        local_items: Whether item ids are only unique within a query: then an id may have
+            another label in another query, and each row counts as an item of its own.
+        intersections: Also audit all columns combined.
         min_group: A group with fewer items than this is marked as small.
-        baseline: Other rankings with the same columns: what changes from them.
-        fail_if: Rules such as ``impact_ratio@10 < 0.8``, of one column
+        baseline: Other rankings with the same columns, to compare with.
+        fail_if: Rules such as ``impact_ratio@10 < 0.8``, for one column
             ``sex:impact_ratio@10 < 0.8``; see `Audit.failed`.
-        separator: What separates the fields of a CSV.
-        seed: Of the resamples and the shuffles.
-        progress: Is told what is being done, how many rows are and of how many; 0 of 0 where
-            that is not known.
+        separator: Separator of the fields of a CSV.
+        seed: Seed of the resamples and the shuffles.
+        progress: Called with what is being done, how many rows are done and of how many; 0 of 0
+            where that is not known.
 
     Raises:
         InputError: A column is absent, a value missing, an item twice in a list or with two
@@ -325,7 +320,7 @@ def audit(
     rules = [parsed_rule(text) for text in _several("fail_if", fail_if)]
     check_rules(rules, request.offer())
     record: dict[str, Any] = jsonable(
-        _record(rankings, baseline, request, min_group, progress or _silent)
+        _record(rankings, baseline, request, min_group, progress or (lambda *_: None))
     )
     by_column = {column["name"]: column["metrics"] for column in record["columns"]}
     checks = applied(rules, record["metrics"], by_column)
@@ -341,7 +336,7 @@ def _record(
     min_group: int,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Return all but the checks; both tables are read and checked before one is measured."""
+    """Return the record without the checks; both tables are read before one is measured."""
     ks, seed = request.ks, request.seed
     progress(f"reading {name_of(rankings)}", 0, 0)
     now = labelled(rankings, request)
@@ -392,10 +387,6 @@ def _items_record(items: OneSource | None) -> dict[str, Any] | None:
     if not isinstance(items, str | Path):
         return None
     return {"name": Path(items).name, "sha256": sha256_of(Path(items))}
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 def _several(name: str, given: Any) -> list[str]:

@@ -1,10 +1,7 @@
-"""Rankings as padded tables of bounded size, best item first.
+"""The measures of an audit, block by block of lists: metrics, ties and groups by position.
 
-Lists in which equal scores leave it to the order of rows who comes first.
-
-Where equal scores leave a value to the order of rows.
-
-What is measured of each list, and what each place of all lists holds.
+A block is a padded table of bounded size, best item first. A tie is a run of equal scores in
+which items differ: there row order decides.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,6 +28,13 @@ from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 LOWEST = -1e18  # its exponential is 0, and float32 holds its square
+BY_PLACE = ("ndcg", "impact_ratio", "rank_exposure")  # metrics that weigh positions
+BY_RANK = ("rank_exposure_gap", "representation_gap")
+SHARES = {"rank_exposure": rank_exposure, "representation": representation}
+
+Counts = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+Compact = NDArray[np.float32]
 
 
 class Block(NamedTuple):
@@ -40,9 +44,9 @@ class Block(NamedTuple):
         query: Their numbers, ``[Q]``.
         scores: Falling from 0, the best of each list; 0 on padding.
         mask: False on padding, which comes last.
-        relevance: Grades; None where there are none.
+        relevance: Grades, or None.
         groups: Group numbers by each attribute, -1 unknown and on padding.
-        exact: Scores as they came, to tell which are equal; 0 on padding.
+        exact: The original scores, to find ties; 0 on padding.
     """
 
     query: NDArray[np.int64]
@@ -55,7 +59,12 @@ class Block(NamedTuple):
 
 def blocks_of(rankings: Rankings, attributes: Sequence[Attribute]) -> Iterator[Block]:
     """Yield all lists, the shortest first, so that little is padding."""
-    length = rankings.length
+    for query in lists_by_length(rankings.length):
+        yield _block(rankings, attributes, query)
+
+
+def lists_by_length(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    """Yield the numbers of lists in blocks of up to `BLOCK_CELLS`, the shortest first."""
     by_length = np.argsort(length, kind="stable")
     start = 0
     while start < len(by_length):
@@ -64,7 +73,7 @@ def blocks_of(rankings: Rankings, attributes: Sequence[Attribute]) -> Iterator[B
         cells = following * np.arange(1, len(following) + 1)
         count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
         # In the order of the table, so that one block of all lists is just the table.
-        yield _block(rankings, attributes, np.sort(by_length[start : start + count]))
+        yield np.sort(by_length[start : start + count])
         start += count
 
 
@@ -92,7 +101,7 @@ def _block(
 def _compact(ranked: Tensor, mask: Tensor) -> Tensor:
     """Return scores less the best of their list, in float32, which is sorted far faster.
 
-    Rounding can make scores equal, not swap them, and of equals the earlier is first.
+    Rounding can make scores equal, not swap them, and ties keep row order.
     """
     below = (ranked.double() - ranked[:, :1].double()).clamp(min=LOWEST)
     return below.masked_fill(~mask, 0.0).float()
@@ -103,9 +112,9 @@ def count_ties(
 ) -> NDArray[np.int64]:
     """Return how many lists have a tie across each cut, and how many one in the top.
 
-    A tie is a run of equal scores whose labels differ: among items with one label it matters to
-    nobody who comes first. One across the cut has items on both sides of it; one in the top
-    begins there, wherever it ends.
+    A tie is a run of equal scores whose labels differ: among items with one label the order
+    does not matter. A tie across the cut has items on both sides of it; one in the top begins
+    there, wherever it ends.
 
     Args:
         scores: In ranked order, ``[Q, L]``.
@@ -147,32 +156,26 @@ def _count(
         counts += found
 
 
-# What places are worth counts in these; in all others only who is in the top.
-BY_PLACE = ("ndcg", "impact_ratio", "rank_exposure")
-
-Counts = NDArray[np.int64]
-
-
 class Ties(NamedTuple):
     """Lists with equal scores of items that differ, at each K.
 
     Attributes:
-        across: On both sides of the cut: the order of rows decides who is in the top.
-        within: In the top, across the cut or not: it decides who comes first.
+        across: On both sides of the cut: row order decides who is in the top.
+        within: In the top, across the cut or not: row order decides who comes first.
     """
 
     across: list[int]
     within: list[int]
 
     def touching(self, metric: str, place: int) -> int:
-        """Return the lists in which the order of rows decides a metric at one K."""
+        """Return the number of lists in which row order decides a metric at one K."""
         return (self.within if metric.startswith(BY_PLACE) else self.across)[place]
 
 
 def ties_of_block(block: Block, ks: Sequence[int]) -> Counts:
-    """Return across and within, counted anew for each way in which items can differ.
+    """Return across and within for each way in which items can differ.
 
-    These are: at all; by each attribute; in relevance, if there is any: ``[ways, 2, len(ks)]``.
+    These are: at all; in each attribute; in relevance, if there is any: ``[ways, 2, len(ks)]``.
     """
     scores, length = block.exact.numpy(), block.mask.sum(-1).numpy()
     labels: list[NDArray[Any]] = [
@@ -184,13 +187,6 @@ def ties_of_block(block: Block, ks: Sequence[int]) -> Counts:
     return np.stack([count_ties(scores, length, one, ks) for one in labels])
 
 
-BY_RANK = ("rank_exposure_gap", "representation_gap")
-SHARES = {"rank_exposure": rank_exposure, "representation": representation}
-
-Doubles = NDArray[np.float64]
-Compact = NDArray[np.float32]  # what compact scores give
-
-
 def gaps_of(scored: bool) -> tuple[str, ...]:
     """Return the gaps that can be measured; softmax exposure needs scores."""
     return tuple(name for name in NOTIONS if scored or name in BY_RANK)
@@ -198,13 +194,13 @@ def gaps_of(scored: bool) -> tuple[str, ...]:
 
 @dataclass(frozen=True, eq=False)
 class AttributeMeasures:
-    """What is known of rankings by one attribute.
+    """The measures of rankings by one attribute.
 
     Attributes:
         attribute: The groups.
         gaps: Values of each list by name, such as ``rank_exposure_gap_signed@10``, ``[Q]``.
-        shares: What each group gets in each list, by name, such as ``rank_exposure@10``,
-            ``[Q, G]``; NaN where a list lacks the group.
+        shares: Exposure and selection rate of each group in each list, by name, such as
+            ``rank_exposure@10``, ``[Q, G]``; NaN where a list lacks the group.
         at_rank: Lists that have each group at each place, ``[G, H]``.
         reach: Lists that have each place, ``[H]``.
         ties: Lists with equal scores of items in different groups.
@@ -228,12 +224,12 @@ class AttributeMeasures:
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """What is known of rankings.
+    """All measures of rankings.
 
     Attributes:
         rankings: The lists.
-        lists: Values of each list whatever its groups, by name, such as ``ndcg@10``, ``[Q]``.
-        by_attribute: The rest, by each attribute.
+        lists: Values of each list that do not depend on groups, such as ``ndcg@10``, ``[Q]``.
+        by_attribute: The measures by each attribute.
         ties: Lists with equal scores.
         relevance_ties: Lists with equal scores of items with different grades.
     """
@@ -248,10 +244,10 @@ class Findings:
 def measure(
     labelled: Labelled, ks: Sequence[int], *, shuffles: int, seed: int, progress: Progress
 ) -> Findings:
-    """Return what is found in rankings; `shuffles` = 0 leaves chance out.
+    """Return the measures of rankings; `shuffles` = 0 leaves out chance levels and p-values.
 
     Lists are measured block by block, so that besides the rankings themselves only the values
-    of each list are held.
+    of each list are in memory.
     """
     rankings, attributes = labelled
     lists = {
@@ -291,7 +287,7 @@ def measure(
 def _unmeasured(
     rankings: Rankings, attribute: Attribute, ks: Sequence[int]
 ) -> AttributeMeasures:
-    """Return room for what will be measured by an attribute."""
+    """Return empty arrays for the measures by an attribute."""
     n_queries, n_groups = len(rankings.query_ids), len(attribute.names)
     n_places = min(ks[-1], int(rankings.length.max()))
     gaps = [

@@ -1,12 +1,6 @@
-"""The tables that an audit reads, of rankings and of items, and what they are called.
-
-Rankings made elsewhere: lists of items, from a table with a row per query and item.
-
-The same items in two sets of lists, and labels that contradict each other.
+"""Rankings made elsewhere: tables of queries and items become lists with group labels.
 
 Lists are CSR arrays: the items of list q are the slots ``offsets[q] : offsets[q + 1]``.
-
-Groups of the rows of rankings, by each column that is to be audited.
 """
 
 import glob
@@ -60,7 +54,7 @@ SEPARATORS = (";", "\t", "|", ",")
 
 
 class Columns(NamedTuple):
-    """Which columns of a table hold what; a list is ordered by score or by rank."""
+    """The columns of a table; a list is ordered by score or by rank."""
 
     query: str
     item: str
@@ -76,7 +70,7 @@ class Columns(NamedTuple):
         return self.score or self.rank or ""
 
     def names(self) -> list[str]:
-        """Return the columns that are to be read."""
+        """Return the columns to read."""
         given = (self.query, self.item, self.ordering(), self.relevance)
         return [name for name in given if name is not None]
 
@@ -86,8 +80,8 @@ class Table(NamedTuple):
 
     Attributes:
         frame: The columns.
-        origin: What errors call its rows.
-        paths: Its files, none where it was a frame.
+        origin: Names its rows in errors.
+        paths: Its files; none if it was a frame.
     """
 
     frame: pl.DataFrame
@@ -147,7 +141,7 @@ def matching(pattern: str) -> list[Path]:
 
 
 def check_source(name: str, source: Any) -> None:
-    """Refuse paths that are none; a frame is checked when it is read."""
+    """Refuse what is not a path; a frame is checked when it is read."""
     if isinstance(source, str | bytes | Path):
         checked_path(name, source)
     elif isinstance(source, Sequence):
@@ -158,7 +152,7 @@ def check_source(name: str, source: Any) -> None:
 
 
 def name_of(source: Source) -> str:
-    """Return what to call a source in words."""
+    """Return the name of a source for messages."""
     if isinstance(source, str | Path):
         return Path(source).name
     if not isinstance(source, Sequence):
@@ -263,7 +257,7 @@ def _read_file(
             raise
         shown = other.replace("\t", "\\t")
         raise InputError(
-            f"{path.name} has one column if its fields are separated by {separator!r}, and "
+            f"{path.name} has one column if its fields are separated by {separator!r}, but it "
             f'looks separated by {other!r}: pass --separator "{shown}"'
         ) from error
 
@@ -303,14 +297,14 @@ class Rankings:
     Attributes:
         offsets: Start of each query's rows, ``[n_queries + 1]``.
         item: Item number of each row.
-        score: By which lists fall; minus the rank where ranks were given.
+        score: Scores, by which lists fall; minus the rank if ranks were given.
         relevance: Grade of each row, or None.
-        row: Row of the table that each came from, or None where they are in its order.
+        row: The row of the table that each came from; None if they are in its order.
         query_ids: Original id of each query.
         item_ids: Original id of each item.
-        scored: Whether there were scores; of ranks no softmax can be taken.
-        local: Whether an item's id means something only within its query.
-        table: Where all this came from.
+        scored: Whether there were scores; ranks have no softmax.
+        local: Whether item ids are only unique within a query.
+        table: The table that was read.
     """
 
     offsets: NDArray[np.int64]
@@ -336,11 +330,11 @@ class Rankings:
 
     @property
     def ordered_by(self) -> str:
-        """What orders the lists: "score" or "rank"."""
+        """The order of the lists: by "score" or "rank"."""
         return "score" if self.scored else "rank"
 
     def place(self, slot: int) -> str:
-        """Return where a row of the lists is in the table, in words."""
+        """Return the place of a row in the table, for messages."""
         return self.table.origin.row(slot if self.row is None else int(self.row[slot]))
 
 
@@ -382,7 +376,7 @@ def _scores(table: Table, columns: Columns) -> NDArray[np.floating]:
     if score.min() < 0:
         raise InputError(
             f"{table.origin.row(int(score.argmin()))}: the rank in {ordering!r} is "
-            f"{score.min():g}, but ranks rise from 1; a column of scores goes to score"
+            f"{score.min():g}, but ranks rise from 1; give a column of scores as score"
         )
     return -score
 
@@ -468,12 +462,11 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """Groups that rows of rankings fall into.
+    """The groups of the rows of rankings.
 
     Attributes:
-        name: Of the column, or of several and their product.
-        names: Of the groups, by number; the first has the fewest rows, and signed gaps are
-            about it.
+        name: The column, or several combined.
+        names: The groups by number; the first has the fewest rows, and signed gaps are its.
         group: Group number of each row, -1 unknown.
     """
 
@@ -483,9 +476,9 @@ class Attribute:
 
 
 def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
-    """Return the groups that a column of the rankings' own table makes.
+    """Return the groups in a column of the rankings' own table.
 
-    An item with two labels is refused, unless ids of items are those of a query.
+    An item with two labels is refused, unless item ids are only unique within a query.
     """
     origin = rankings.table.origin
     labels = rankings.table.frame[column]
@@ -519,7 +512,7 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
 def attribute_of_items(
     rankings: Rankings, column: str, table: IntoDataFrame, item: str, origin: Origin
 ) -> Attribute:
-    """Return the groups that a column of a table of items makes."""
+    """Return the groups in a column of a table of items."""
     labels = as_polars(table, [column], origin)[column]
     opaque = labels.dtype.is_nested() or labels.dtype in OPAQUE
     if not opaque and _texts(labels).is_null().all():
@@ -554,7 +547,7 @@ def refuse_other_labels(rankings: Rankings, attribute: Attribute, origin: Origin
 
 
 def intersection(attributes: Sequence[Attribute]) -> Attribute:
-    """Return the product of attributes; a row with one label unknown is in no group."""
+    """Return attributes combined; a row with an unknown label is in no group."""
 
     def both(first: Attribute, second: Attribute) -> Attribute:
         known = (first.group >= 0) & (second.group >= 0)
@@ -608,7 +601,7 @@ def _refuse_two_labels(rankings: Rankings, attribute: Attribute) -> None:
     raise InputError(
         f"{rankings.place(other)}: item {rankings.item_ids[item]!r} has {attribute.name} "
         f"{names[group[other]]!r}, but {names[group[first]]!r} in {rankings.place(first)}; "
-        f"give it one label, or say --local-items if an id names another item in each query"
+        f"give it one label, or pass --local-items if ids are only unique within a query"
     )
 
 
@@ -621,8 +614,8 @@ def _refuse_unlabelled(what: str, column: str, origin: Origin) -> None:
 def _refuse_many(name: str, groups: int) -> None:
     if groups > MOST_GROUPS:
         raise InputError(
-            f"{name} has {groups:,} groups, and an audit takes up to {MOST_GROUPS}; put some "
-            f"together"
+            f"{name} has {groups:,} groups, but an audit takes at most {MOST_GROUPS}; merge "
+            f"some of them"
         )
 
 

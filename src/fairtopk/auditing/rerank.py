@@ -1,6 +1,5 @@
-"""A table of rankings in the order that a re-ranker makes of it."""
+"""A table of rankings in a new order by a re-ranker, with metrics of both orders."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairtopk.auditing.audit import AuditRequest, labelled
-from fairtopk.auditing.measures import Findings, measure
+from fairtopk.auditing.measures import Findings, lists_by_length, measure
 from fairtopk.auditing.rankings import (
     Attribute,
     Columns,
@@ -32,24 +31,23 @@ from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.storage import replacing
 from fairtopk.terminal import Progress
 
-BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 OLD_RANK, NEW_RANK, MET = ADDED = "old_rank", "new_rank", "met"
-SHUFFLES = 2  # for p-values, which are not told here; floors take as many as they need
+SHUFFLES = 2  # for p-values, which are not used here; floors take as many as they need
 
 Floats = NDArray[np.floating]
 Ints = NDArray[np.int32]
 
 
 class NewOrder(NamedTuple):
-    """The order that a re-ranker makes of lists.
+    """The new order of lists.
 
     Attributes:
-        score: The scores of each list dealt out again by rank; minus the rank where ranks were
+        score: The scores of each list reassigned by new rank; minus the rank if ranks were
             given, ``[n_rows]``.
-        old_rank: Of each row, from 1, ``[n_rows]``.
+        old_rank: Rank of each row from 1, ``[n_rows]``.
         new_rank: The same in the new order, ``[n_rows]``.
-        met: Which lists have what was asked for, ``[n_queries]``.
-        unmet: The others, counted.
+        met: Which lists meet the targets, ``[n_queries]``.
+        unmet: Counts the others.
     """
 
     score: Floats
@@ -61,15 +59,15 @@ class NewOrder(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RerankedTable:
-    """A table of rankings, and what a re-ranker made of it.
+    """A table of rankings before and after re-ranking.
 
     Attributes:
-        rankings: The lists as they came.
+        rankings: The original lists.
         attribute: Their groups.
         order: Their new order, by row of `rankings`.
         before: Metrics of the old order by name, one value per list.
         after: The same of the new order.
-        floors: What shuffled labels leave of each gap in the new order.
+        floors: Chance level of each gap in the new order.
     """
 
     rankings: Rankings
@@ -82,8 +80,8 @@ class RerankedTable:
     def frame(self, columns: Columns) -> pl.DataFrame:
         """Return the columns that were read, lists in their new order.
 
-        That of scores or ranks has the new ones, so that what read the old table reads the new
-        one; `old_rank`, `new_rank` and `met` are added.
+        The column of scores or ranks has the new ones, so that the new table can be used like
+        the old; `old_rank`, `new_rank` and `met` are added.
         """
         rankings, order = self.rankings, self.order
         start = np.repeat(rankings.offsets[:-1], rankings.length)
@@ -107,15 +105,15 @@ def rerank_table(
     merit: str | None,
     progress: Progress,
 ) -> RerankedTable:
-    """Return the rankings of a table in a new order, and what was measured of both orders.
+    """Return the rankings of a table in a new order, with metrics of both orders.
 
     Args:
-        source: CSV or Parquet file, or a frame, as `audit` takes it.
-        request: Which of its columns hold what; several columns of groups count as their
-            product. Metrics are at its K.
-        asked: Of the re-ranker, with a K.
-        merit: Column of what `exposure-lp` maximises; None: the scores.
-        progress: Is told what is being done, how many rows are and of how many.
+        source: CSV or Parquet file, or a frame, as in `audit`.
+        request: The columns of the table; several columns of groups are combined. Metrics are
+            at its K.
+        asked: The re-ranker, with a K.
+        merit: Column that `exposure-lp` maximises; None: the scores.
+        progress: Called with what is being done, how many rows are done, and of how many.
     """
     _refuse_names(request)
     asked = asked.checked()
@@ -167,7 +165,7 @@ def _reordered(
     score, met = np.empty_like(rankings.score), np.empty(n_queries, np.bool_)
     old_rank, new_rank = np.empty((2, n_rows), np.int32)
     done = 0
-    for query in _blocks(rankings.length):
+    for query in lists_by_length(rankings.length):
         place = np.arange(rankings.length[query].max())
         mask = place < rankings.length[query][:, None]
         row = np.where(mask, rankings.offsets[query][:, None] + place, 0)
@@ -190,18 +188,6 @@ def _reordered(
         done += len(rows)
         progress("re-ranking", done, n_rows)
     return NewOrder(score, old_rank, new_rank, met, unmet)
-
-
-def _blocks(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of lists, the shortest first, so that little is padding."""
-    by_length = np.argsort(length, kind="stable")
-    start = 0
-    while start < len(by_length):
-        following = length[by_length[start:]]
-        cells = following * np.arange(1, len(following) + 1)
-        count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
-        yield np.sort(by_length[start : start + count])
-        start += count
 
 
 def _merit(

@@ -32,7 +32,7 @@ from fairtopk.reporting.results import Result, Sweep, collect, with_reranked
 from fairtopk.reporting.tables import latex_words
 from fairtopk.reproduce import figures
 from fairtopk.reproduce.figures import Drawn, falls_of, pictures_of
-from fairtopk.reproduce.plan import FULL, QUICK, Extent, Found, find_data, paper_cells
+from fairtopk.reproduce.plan import FULL, QUICK, Extent, PaperData, find_data, paper_cells
 from fairtopk.reproduce.tables import (
     PaperTable,
     flattening_table,
@@ -200,7 +200,7 @@ class Plan(NamedTuple):
         cells: The runs.
     """
 
-    found: list[Found]
+    found: list[PaperData]
     extent: Extent
     cells: list[Cell]
 
@@ -294,7 +294,7 @@ def first_words(planned: "Plan", facts: Facts) -> list[str]:
     return words
 
 
-def _data_words(found: Iterable[Found], cells: list[Cell], facts: Facts) -> list[str]:
+def _data_words(found: Iterable[PaperData], cells: list[Cell], facts: Facts) -> list[str]:
     words = []
     for one in found:
         data = DataConfig.model_validate(one.data)

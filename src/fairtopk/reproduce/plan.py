@@ -1,9 +1,7 @@
-"""Which data of the paper's experiments is at hand: the largest of each kind in a folder.
+"""The paper's experiments as cells of a sweep, on the data sets found in a folder.
 
-The paper's experiments as cells of a sweep: every method, weight and seed on each data set.
-
-C is the paper's, for training lists of 10 + 300. At C = 0 KSO-RED, SO-RED and NG-DE are K-SONG,
-and DELTR is ListNet: these are trained once.
+Of each kind the largest data set is taken. C is the paper's, for training lists of 10 + 300. At
+C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, and DELTR is ListNet: these are trained once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,93 +25,9 @@ GROUPINGS: dict[str, dict[str, Any]] = {
     "before 1990": {"column": "year", "below": 1990},
 }
 BEFORE_1990 = "before 1990"
-
-
-class Found(NamedTuple):
-    """A data set with a grouping.
-
-    Attributes:
-        title: What figures call it.
-        data: The ``data`` table of its config.
-        paper: What the paper calls it; None where the paper has none like it.
-        small: Whether it is trained as small data is.
-    """
-
-    title: str
-    data: dict[str, Any]
-    paper: str | None = None
-    small: bool = False
-
-
-def embedded(seed: int = 0) -> Found:
-    """Return the embedded data, whose bias is known."""
-    options = {"bias": 2.0, "seed": seed}
-    return Found("embedded", {"source": "synthetic", "options": options}, small=True)
-
-
-def find_data(folder: Path | None, *, quick: bool) -> list[Found]:
-    """Return every data set of the paper that a folder has, and the embedded one.
-
-    Args:
-        folder: Where published archives or their folders are; None: nowhere.
-        quick: Take MovieLens 100K only.
-    """
-    if folder is None:
-        return [embedded()]
-    if not folder.is_dir():
-        raise InputError(f"--data {folder} is not a folder; give the one that holds the data")
-    found = [*_movielens(folder, quick=quick), *([] if quick else _netflix(folder))]
-    return [embedded(), *found]
-
-
-def _movielens(folder: Path, *, quick: bool) -> Iterator[Found]:
-    for source, (start, size) in MOVIELENS.items():
-        if quick and source != "movielens-100k":
-            continue
-        path = _first(folder, f"{start}*.zip") or _first(folder, f"{start}*/")
-        if path is not None:
-            for title, rule in GROUPINGS.items():
-                data = {"source": source, "path": str(path), "groups": rule}
-                paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
-                yield Found(
-                    f"MovieLens {size}, {title}",
-                    data,
-                    paper=paper.get(title) if size == "20M" else None,
-                    small=size == "100K",
-                )
-            return
-
-
-def _netflix(folder: Path) -> Iterator[Found]:
-    rule = GROUPINGS[BEFORE_1990]
-    for pattern in NETFLIX:
-        path = _first(folder, pattern)
-        if path is not None:
-            data = {"source": "netflix", "path": str(path), "groups": rule}
-            yield Found(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")
-            return
-    ratings, items = (folder / name for name in NETFLIX_PART)
-    if ratings.is_file() and items.is_file():
-        columns = {"user": "user_id", "item": "item_id", "rating": "rating"}
-        # Without dates, and of users with few ratings: those with 20 are tested, at random.
-        part: dict[str, Any] = {
-            "source": "parquet",
-            "path": str(ratings),
-            "groups": rule,
-            "options": {**columns, "items": str(items)},
-            "split": "random",
-            "min_ratings": 20,
-        }
-        yield Found(f"Netflix (a part), {BEFORE_1990}", part)
-
-
-def _first(folder: Path, pattern: str) -> Path | None:
-    return min(folder.glob(pattern), default=None)
-
-
 KS = (50, 100, 200)
 TRAINED_K = 50
-ABLATED = ("horror", "embedded")  # in the title of the data that gamma is varied on
+ABLATED = ("horror", "embedded")  # in titles of data on which gamma is varied
 GAMMAS = (0.2, 0.6, 1.0)
 SMALL = {  # some hundred steps of 256 users are not enough
     "batch_size": 64,
@@ -125,16 +39,98 @@ SMALL = {  # some hundred steps of 256 users are not enough
 }
 
 
-class Extent(NamedTuple):
-    """How much is done.
+class PaperData(NamedTuple):
+    """A data set with a grouping.
 
     Attributes:
-        c: Weights of exposure penalties, beside 0.
+        title: Its name in figures.
+        data: The ``data`` table of its config.
+        paper: Its name in the paper; None if the paper does not use it.
+        small: Whether it is trained with the settings for small data.
+    """
+
+    title: str
+    data: dict[str, Any]
+    paper: str | None = None
+    small: bool = False
+
+
+def embedded(seed: int = 0) -> PaperData:
+    """Return the embedded data, whose bias is known."""
+    options = {"bias": 2.0, "seed": seed}
+    return PaperData("embedded", {"source": "synthetic", "options": options}, small=True)
+
+
+def find_data(folder: Path | None, *, quick: bool) -> list[PaperData]:
+    """Return every data set of the paper that a folder has, and the embedded one.
+
+    Args:
+        folder: A folder of published archives or of their folders, or None.
+        quick: Take MovieLens 100K only.
+    """
+    if folder is None:
+        return [embedded()]
+    if not folder.is_dir():
+        raise InputError(f"--data {folder} is not a folder; give the one that holds the data")
+    found = [*_movielens(folder, quick=quick), *([] if quick else _netflix(folder))]
+    return [embedded(), *found]
+
+
+def _movielens(folder: Path, *, quick: bool) -> Iterator[PaperData]:
+    for source, (start, size) in MOVIELENS.items():
+        if quick and source != "movielens-100k":
+            continue
+        path = _first(folder, f"{start}*.zip") or _first(folder, f"{start}*/")
+        if path is not None:
+            for title, rule in GROUPINGS.items():
+                data = {"source": source, "path": str(path), "groups": rule}
+                paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
+                yield PaperData(
+                    f"MovieLens {size}, {title}",
+                    data,
+                    paper=paper.get(title) if size == "20M" else None,
+                    small=size == "100K",
+                )
+            return
+
+
+def _netflix(folder: Path) -> Iterator[PaperData]:
+    rule = GROUPINGS[BEFORE_1990]
+    for pattern in NETFLIX:
+        path = _first(folder, pattern)
+        if path is not None:
+            data = {"source": "netflix", "path": str(path), "groups": rule}
+            yield PaperData(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")
+            return
+    ratings, items = (folder / name for name in NETFLIX_PART)
+    if ratings.is_file() and items.is_file():
+        columns = {"user": "user_id", "item": "item_id", "rating": "rating"}
+        # No dates and few ratings per user: those with 20 are tested, with a random split.
+        part: dict[str, Any] = {
+            "source": "parquet",
+            "path": str(ratings),
+            "groups": rule,
+            "options": {**columns, "items": str(items)},
+            "split": "random",
+            "min_ratings": 20,
+        }
+        yield PaperData(f"Netflix (a part), {BEFORE_1990}", part)
+
+
+def _first(folder: Path, pattern: str) -> Path | None:
+    return min(folder.glob(pattern), default=None)
+
+
+class Extent(NamedTuple):
+    """The extent of the experiments.
+
+    Attributes:
+        c: Weights of exposure penalties, besides 0.
         adversary: Weights of the adversary of DPR.
-        share: Shares of the gap that robust takes away.
+        share: Shares of the gap that robust removes.
         ablation: Weights at which gamma is varied.
-        bonus: Constants added to the named group's scores; it may be the one that is ahead.
-        seeds: Of every run.
+        bonus: Constants added to the named group's scores, of either sign.
+        seeds: Seeds of every run.
     """
 
     c: tuple[float, ...]
@@ -155,7 +151,7 @@ FULL = Extent(
 )
 QUICK = Extent(
     c=(1e4, 1e5),
-    adversary=(0.3,),  # with robust the slowest: their curves have no start
+    adversary=(0.3,),  # one value: DPR and robust are the slowest
     share=(1.0,),
     ablation=(1e5,),
     bonus=(-0.4, 0.4),
@@ -163,13 +159,13 @@ QUICK = Extent(
 )
 
 
-def paper_cells(found: Sequence[Found], extent: Extent) -> list[Cell]:
+def paper_cells(found: Sequence[PaperData], extent: Extent) -> list[Cell]:
     """Return the cells of all data sets, seed by seed."""
     cells = [cell for one in found for cell in _cells(one, extent)]
     return sorted(cells, key=lambda cell: cell.config.seed)
 
 
-def _cells(found: Found, extent: Extent) -> list[Cell]:
+def _cells(found: PaperData, extent: Extent) -> list[Cell]:
     base = {
         "data": found.data,
         "training": SMALL if found.small else {},
@@ -185,11 +181,11 @@ def _cells(found: Found, extent: Extent) -> list[Cell]:
     return cells_of(base, grid, afterwards, where=found.title)
 
 
-def _methods(found: Found, extent: Extent) -> Iterator[dict[str, Any]]:
+def _methods(found: PaperData, extent: Extent) -> Iterator[dict[str, Any]]:
     c = list(extent.c)
     for name in ("k-song", "song", "listnet"):
         yield {"name": name}
-    # The slowest before others, so that none is left to one core at the end.
+    # The slowest first, so that no core runs one alone at the end.
     yield {"name": "robust", "c": list(extent.share)}
     for name in ("dpr-rsp", "dpr-reo"):
         yield {"name": name, "c": list(extent.adversary)}
