@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.sums import Lists, Places, Sums, list_sums, place_sums
+from fairtopk.kernels.sums import Lists, Places, Tops, list_sums, place_sums
 
 pytestmark = pytest.mark.kernel
 
@@ -23,13 +23,13 @@ both_precisions = pytest.mark.parametrize(
 
 
 def plain_sums(slots: list[Slot], k: int) -> dict[str, list[float]]:
-    """What `Sums` says of one list at one K, in plain Python."""
+    """What `Tops` says of one list at one K, in plain Python."""
     items = sorted((slot for slot in slots if slot[1]), key=lambda slot: -slot[0])
     total = sum(math.exp(score) for score, *_ in items)
     worth = [1 / math.log2(2 + place) for place in range(len(items))]
     top = list(zip(items, worth, strict=True))[:k]
     best = sorted((2**grade - 1 for _, _, grade, _ in items), reverse=True)[:k]
-    found: dict[str, list[float]] = {name: [] for name in Sums._fields}
+    found: dict[str, list[float]] = {name: [] for name in Tops._fields}
     for number in range(N_GROUPS):
         mine = [(math.exp(item[0]) / total, one) for item, one in top if item[3] == number]
         found["exposure"].append(sum(share for share, _ in mine))

@@ -36,149 +36,6 @@ ITEMS_SCHEMA = {"item_id": pl.Int32, "title": pl.String, "year": pl.Int32}
 SHOWN = 60  # characters of a bad line
 
 
-class Parsed(NamedTuple):
-    """The ratings of one text, a row each, or the place of its first bad line.
-
-    Attributes:
-        user: User ids, ``[rows]``.
-        item: Movie ids, ``[rows]``.
-        rating: Ratings, ``[rows]``.
-        day: Days since 1970-01-01, ``[rows]``.
-        bad: Byte where the first malformed line starts, -1 if there is none; past it the
-            arrays hold nothing of use.
-    """
-
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
-    rating: NDArray[np.float32]
-    day: NDArray[np.int32]
-    bad: int
-
-
-@compiled
-def line_end(text: NDArray[np.uint8], start: int) -> int:
-    """Return where the line that begins at `start` meets its newline or the text's end."""
-    end = start
-    while end < len(text) and text[end] != NEWLINE:
-        end += 1
-    return end
-
-
-@compiled
-def without_return(text: NDArray[np.uint8], start: int, end: int) -> int:
-    """Return `end`, or the place before it if a carriage return stands there."""
-    return end - 1 if end > start and text[end - 1] == RETURN else end
-
-
-@compiled
-def number(text: NDArray[np.uint8], start: int, stop: int) -> int:
-    """Return the number that ``text[start:stop]`` spells, -1 unless it is 1 to 9 digits."""
-    if stop <= start or stop - start > MOST_DIGITS:
-        return -1
-    value = 0
-    for place in range(start, stop):
-        if text[place] < ZERO or text[place] > NINE:
-            return -1
-        value = 10 * value + int(np.int64(text[place]) - ZERO)
-    return value
-
-
-@compiled
-def month_length(year: int, month: int) -> int:
-    """Return the number of days of a month from 1 to 12 of the Gregorian calendar."""
-    if month == 2:
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        return 29 if leap else 28
-    return 30 if month in (4, 6, 9, 11) else 31
-
-
-@compiled
-def days_since_1970(year: int, month: int, day: int) -> int:
-    """Return the days from 1970-01-01 to a date of the Gregorian calendar."""
-    # Years begin in March here, so that the leap day comes last and months repeat 31, 30, ...
-    years = year - 1 if month <= 2 else year
-    months = (month + 9) % 12
-    days = 365 * years + years // 4 - years // 100 + years // 400
-    return days + (153 * months + 2) // 5 + day - 1 - EPOCH
-
-
-@compiled
-def parse_line(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, int, int]:
-    """Return user, rating and day of the line ``text[start:stop]``; user is -1 if malformed."""
-    date = stop - DATE
-    if stop - start < SHORTEST or text[date - 1] != COMMA:
-        return -1, 0, 0
-    comma = start
-    while text[comma] != COMMA:
-        comma += 1
-    user, rating = number(text, start, comma), number(text, comma + 1, date - 1)
-    year = number(text, date, date + 4)
-    month = number(text, date + 5, date + 7)
-    day = number(text, date + 8, stop)
-    dashed = text[date + 4] == DASH and text[date + 7] == DASH
-    if rating < 0 or year < 0 or not dashed or month < 1 or month > 12:
-        return -1, 0, 0
-    if day < 1 or day > month_length(year, month):
-        return -1, 0, 0
-    return user, rating, days_since_1970(year, month, day)
-
-
-@compiled
-def count_ratings(text: NDArray[np.uint8]) -> int:
-    """Return the number of lines that are neither blank nor a movie's."""
-    rows = 0
-    start = 0
-    while start < len(text):
-        end = line_end(text, start)
-        stop = without_return(text, start, end)
-        if stop > start and text[stop - 1] != COLON:
-            rows += 1
-        start = end + 1
-    return rows
-
-
-@compiled
-def parse_ratings(text: NDArray[np.uint8]) -> Parsed:
-    """Return the ratings of a text, in its order, up to the first malformed line."""
-    rows = count_ratings(text)
-    users, items = np.empty(rows, np.int32), np.empty(rows, np.int32)
-    ratings, days = np.empty(rows, np.float32), np.empty(rows, np.int32)
-    row, start, movie = 0, 0, -1
-    while start < len(text):
-        end = line_end(text, start)
-        stop = without_return(text, start, end)
-        if stop > start and text[stop - 1] == COLON:
-            movie = number(text, start, stop - 1)
-            if movie < 0:
-                return Parsed(users, items, ratings, days, start)
-        elif stop > start:
-            user, rating, day = parse_line(text, start, stop)
-            if user < 0 or movie < 0:
-                return Parsed(users, items, ratings, days, start)
-            users[row], items[row], ratings[row], days[row] = user, movie, rating, day
-            row += 1
-        start = end + 1
-    return Parsed(users, items, ratings, days, -1)
-
-
-@compiled
-def sample_rows(total: int, wanted: int, seed: int) -> NDArray[np.int64]:
-    """Return `wanted` of the rows 0 to ``total - 1``, rising, every such set equally likely.
-
-    Knuth's algorithm S: a row is taken with the probability that the rows still wanted are of
-    the rows still to come, so that exactly `wanted` are taken in the end.
-    """
-    rows = np.empty(wanted, np.int64)
-    state = stream(seed, 0, 0)
-    taken = 0
-    for row in range(total):
-        if uniform(state) * (total - row) < wanted - taken:
-            rows[taken] = row
-            taken += 1
-        state = advance(state)
-    return rows
-
-
 def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) -> Tables:
     """Return the ratings, by movie and then as they stand, and the titles with their years.
 
@@ -228,6 +85,27 @@ def _ratings_files(archive: Archive) -> list[str]:
     return [name for _, name in sorted(found)]
 
 
+def _read_titles(archive: Archive) -> tuple[pl.DataFrame, Origin]:
+    name = archive.find(
+        TITLE.pattern, usual=TITLES_NAMES, what=f"movie titles ({' or '.join(TITLES_NAMES)})"
+    )
+    origin = Origin(archive.where(name), first_line=1)
+    # splitlines would also break at bytes that latin-1 puts inside a title, such as 0x85.
+    lines = archive.read(name).decode("latin-1").rstrip("\r\n").split("\n")
+    rows = []
+    for row, line in enumerate(lines):
+        # Only the first two commas separate: a title may hold more.
+        match = TITLE.fullmatch(line.rstrip("\r"))
+        if match is None:
+            raise InputError(
+                f"{origin.row(row)}: expected 'movie,year,title' with a year or NULL, "
+                f"got {line[:SHOWN]!r}"
+            )
+        movie, year, title = match.groups()
+        rows.append((int(movie), title, None if year == "NULL" else int(year)))
+    return pl.DataFrame(rows, schema=ITEMS_SCHEMA, orient="row"), origin
+
+
 def _read_sample(
     archive: Archive, names: list[str], wanted: int, seed: int
 ) -> list[pl.DataFrame]:
@@ -265,22 +143,144 @@ def _text(data: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
-def _read_titles(archive: Archive) -> tuple[pl.DataFrame, Origin]:
-    name = archive.find(
-        TITLE.pattern, usual=TITLES_NAMES, what=f"movie titles ({' or '.join(TITLES_NAMES)})"
-    )
-    origin = Origin(archive.where(name), first_line=1)
-    # splitlines would also break at bytes that latin-1 puts inside a title, such as 0x85.
-    lines = archive.read(name).decode("latin-1").rstrip("\r\n").split("\n")
-    rows = []
-    for row, line in enumerate(lines):
-        # Only the first two commas separate: a title may hold more.
-        match = TITLE.fullmatch(line.rstrip("\r"))
-        if match is None:
-            raise InputError(
-                f"{origin.row(row)}: expected 'movie,year,title' with a year or NULL, "
-                f"got {line[:SHOWN]!r}"
-            )
-        movie, year, title = match.groups()
-        rows.append((int(movie), title, None if year == "NULL" else int(year)))
-    return pl.DataFrame(rows, schema=ITEMS_SCHEMA, orient="row"), origin
+class Parsed(NamedTuple):
+    """The ratings of one text, a row each, or the place of its first bad line.
+
+    Attributes:
+        user: User ids, ``[rows]``.
+        item: Movie ids, ``[rows]``.
+        rating: Ratings, ``[rows]``.
+        day: Days since 1970-01-01, ``[rows]``.
+        bad: Byte where the first malformed line starts, -1 if there is none; past it the
+            arrays hold nothing of use.
+    """
+
+    user: NDArray[np.int32]
+    item: NDArray[np.int32]
+    rating: NDArray[np.float32]
+    day: NDArray[np.int32]
+    bad: int
+
+
+@compiled
+def parse_ratings(text: NDArray[np.uint8]) -> Parsed:
+    """Return the ratings of a text, in its order, up to the first malformed line."""
+    rows = count_ratings(text)
+    users, items = np.empty(rows, np.int32), np.empty(rows, np.int32)
+    ratings, days = np.empty(rows, np.float32), np.empty(rows, np.int32)
+    row, start, movie = 0, 0, -1
+    while start < len(text):
+        end = line_end(text, start)
+        stop = without_return(text, start, end)
+        if stop > start and text[stop - 1] == COLON:
+            movie = number(text, start, stop - 1)
+            if movie < 0:
+                return Parsed(users, items, ratings, days, start)
+        elif stop > start:
+            user, rating, day = parse_line(text, start, stop)
+            if user < 0 or movie < 0:
+                return Parsed(users, items, ratings, days, start)
+            users[row], items[row], ratings[row], days[row] = user, movie, rating, day
+            row += 1
+        start = end + 1
+    return Parsed(users, items, ratings, days, -1)
+
+
+@compiled
+def count_ratings(text: NDArray[np.uint8]) -> int:
+    """Return the number of lines that are neither blank nor a movie's."""
+    rows = 0
+    start = 0
+    while start < len(text):
+        end = line_end(text, start)
+        stop = without_return(text, start, end)
+        if stop > start and text[stop - 1] != COLON:
+            rows += 1
+        start = end + 1
+    return rows
+
+
+@compiled
+def parse_line(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, int, int]:
+    """Return user, rating and day of the line ``text[start:stop]``; user is -1 if malformed."""
+    date = stop - DATE
+    if stop - start < SHORTEST or text[date - 1] != COMMA:
+        return -1, 0, 0
+    comma = start
+    while text[comma] != COMMA:
+        comma += 1
+    user, rating = number(text, start, comma), number(text, comma + 1, date - 1)
+    year = number(text, date, date + 4)
+    month = number(text, date + 5, date + 7)
+    day = number(text, date + 8, stop)
+    dashed = text[date + 4] == DASH and text[date + 7] == DASH
+    if rating < 0 or year < 0 or not dashed or month < 1 or month > 12:
+        return -1, 0, 0
+    if day < 1 or day > month_length(year, month):
+        return -1, 0, 0
+    return user, rating, days_since_1970(year, month, day)
+
+
+@compiled
+def line_end(text: NDArray[np.uint8], start: int) -> int:
+    """Return where the line that begins at `start` meets its newline or the text's end."""
+    end = start
+    while end < len(text) and text[end] != NEWLINE:
+        end += 1
+    return end
+
+
+@compiled
+def without_return(text: NDArray[np.uint8], start: int, end: int) -> int:
+    """Return `end`, or the place before it if a carriage return stands there."""
+    return end - 1 if end > start and text[end - 1] == RETURN else end
+
+
+@compiled
+def number(text: NDArray[np.uint8], start: int, stop: int) -> int:
+    """Return the number that ``text[start:stop]`` spells, -1 unless it is 1 to 9 digits."""
+    if stop <= start or stop - start > MOST_DIGITS:
+        return -1
+    value = 0
+    for place in range(start, stop):
+        if text[place] < ZERO or text[place] > NINE:
+            return -1
+        value = 10 * value + int(np.int64(text[place]) - ZERO)
+    return value
+
+
+@compiled
+def days_since_1970(year: int, month: int, day: int) -> int:
+    """Return the days from 1970-01-01 to a date of the Gregorian calendar."""
+    # Years begin in March here, so that the leap day comes last and months repeat 31, 30, ...
+    years = year - 1 if month <= 2 else year
+    months = (month + 9) % 12
+    days = 365 * years + years // 4 - years // 100 + years // 400
+    return days + (153 * months + 2) // 5 + day - 1 - EPOCH
+
+
+@compiled
+def month_length(year: int, month: int) -> int:
+    """Return the number of days of a month from 1 to 12 of the Gregorian calendar."""
+    if month == 2:
+        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+        return 29 if leap else 28
+    return 30 if month in (4, 6, 9, 11) else 31
+
+
+@compiled
+def sample_rows(total: int, wanted: int, seed: int) -> NDArray[np.int64]:
+    """Return `wanted` of the rows 0 to ``total - 1``, rising, every such set equally likely.
+
+    Knuth's algorithm S: a row is taken with the probability that the rows still wanted are of
+    the rows still to come, so that exactly `wanted` are taken in the end.
+    """
+    rows = np.empty(wanted, np.int64)
+    state = stream(seed, 0, 0)
+    taken = 0
+    for row in range(total):
+        if uniform(state) * (total - row) < wanted - taken:
+            rows[taken] = row
+            taken += 1
+        state = advance(state)
+    return rows

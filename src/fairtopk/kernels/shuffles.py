@@ -56,7 +56,7 @@ class Key(NamedTuple):
 
 
 class GroupSums(NamedTuple):
-    """Sums over the items of each group in each top, ``[Q, R, G, K]``; see `Sums`."""
+    """Sums over the items of each group in each top, ``[Q, R, G, K]``; see `Tops`."""
 
     exposure: Doubles
     discount: Doubles

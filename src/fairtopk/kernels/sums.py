@@ -5,7 +5,7 @@ only the first places arrive.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from fairtopk.kernels.ranking import top_of
 Floats = NDArray[np.floating]
 Whole = NDArray[np.integer]
 Doubles = NDArray[np.float64]
+T = TypeVar("T")  # arrays here, tensors in the metrics
 
 
 class Places(NamedTuple):
@@ -50,26 +51,27 @@ class Lists(NamedTuple):
     group: Whole
 
 
-class Sums(NamedTuple):
-    """Sums over the items in each top, of a group where there is a G, at K cuts.
+class Tops(NamedTuple, Generic[T]):
+    """Sums over the top of lists at each of K cuts; e is the softmax over the whole list.
 
     Attributes:
-        exposure: Of softmax exposure, ``[Q, G, K]``.
-        discount: Of what their places are worth, ``[Q, G, K]``.
-        members: Of 1, ``[Q, G, K]``.
-        everyone: Of the exposure of all items, of unknown group too, ``[Q, 1, K]``.
-        size: Of 1 over the whole list, ``[Q, G, 1]``.
-        dcg: Of 2^y - 1 times what their places are worth, ``[Q, K]``.
-        ideal: Of the same in the best order of the list, ``[Q, K]``.
+        exposure: Of e over the items of each group, ``[Q, G, K]``.
+        discount: Of what their places are worth, 1 / log2(1 + rank) unless another worth is
+            given, ``[Q, G, K]``.
+        members: Their number, ``[Q, G, K]``.
+        everyone: Of e over all items, of unknown group too, ``[Q, 1, K]``.
+        size: Items of each group in the whole list, n_g, ``[Q, G, 1]``.
+        dcg: Of (2^y - 1) times what their places are worth, ``[Q, K]``.
+        ideal: The same in the best order of the list, ``[Q, K]``.
     """
 
-    exposure: Doubles
-    discount: Doubles
-    members: Doubles
-    everyone: Doubles
-    size: NDArray[np.int64]
-    dcg: Doubles
-    ideal: Doubles
+    exposure: T
+    discount: T
+    members: T
+    everyone: T
+    size: T
+    dcg: T
+    ideal: T
 
 
 def discounts(places: int) -> Doubles:
@@ -80,7 +82,7 @@ def discounts(places: int) -> Doubles:
 
 def list_sums(
     lists: Lists, n_groups: int, ks: Sequence[int], worth: Callable[[int], Doubles] = discounts
-) -> Sums:
+) -> Tops[NDArray[Any]]:
     """Return the sums of lists by slot; `worth` says what the first places are worth."""
     value = worth(min(ks[-1], lists.scores.shape[1]))
     scores, relevance = lists.scores, lists.relevance
@@ -99,7 +101,7 @@ def list_sums(
 
 def place_sums(
     places: Places, size: NDArray[np.int64], ideal: Doubles, ks: Sequence[int]
-) -> Sums:
+) -> Tops[NDArray[Any]]:
     """Return the same for lists of which only the first places are there.
 
     Args:
@@ -123,7 +125,7 @@ def _sums(
     n_groups: int,
     worth: Doubles,
     ks: Sequence[int],
-) -> Sums:
+) -> Tops[NDArray[Any]]:
     """Return the sums of lists whose items are ranked.
 
     Args:
@@ -137,7 +139,7 @@ def _sums(
     """
     n_queries, n_cuts = len(slot), len(ks)
     shape = (n_queries, n_groups, n_cuts)
-    sums = Sums(
+    sums: Tops[NDArray[Any]] = Tops(
         exposure=np.zeros(shape),
         discount=np.zeros(shape),
         members=np.zeros(shape),
@@ -181,7 +183,7 @@ def _add_lists(
     dcg: Doubles,
     ideal: Doubles,
 ) -> None:
-    """Add up what `Sums` has; `best` is room for the best grades of a list, ``[H]``."""
+    """Add up what `Tops` has; `best` is room for the best grades of a list, ``[H]``."""
     for row in range(len(slots)):
         n_best = 0
         for slot in range(groups.shape[1]):

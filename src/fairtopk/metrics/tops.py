@@ -1,7 +1,7 @@
 """What is in the top of ranked lists: all that NDCG and gaps are computed from."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,42 +9,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.checks import checked_whole
+from fairtopk.kernels import sums
 from fairtopk.kernels.sums import (
     Doubles,
     Lists,
     Places,
-    Sums,
     discounts,
     list_sums,
     place_sums,
 )
 from fairtopk.tensors import Labels, Values, by_blocks, checked_groups, checked_scores
 
+Tops = sums.Tops[Tensor]
 Worth = Callable[[int], Doubles]
 NO_GROUP = Labels(torch.full((1, 1), -1, dtype=torch.int16), 2)
-
-
-class Tops(NamedTuple):
-    """Sums over the top of lists at each K; e is the softmax over the whole list.
-
-    Attributes:
-        exposure: Of e over the items of each group, ``[Q, G, len(ks)]``.
-        discount: Of what their places are worth, 1 / log2(1 + rank) unless another worth was
-            asked for, ``[Q, G, len(ks)]``.
-        members: Their number, ``[Q, G, len(ks)]``.
-        everyone: Of e over all items, of unknown group too, ``[Q, 1, len(ks)]``.
-        size: Items of each group in the whole list, n_g, ``[Q, G, 1]``.
-        dcg: Of (2^y - 1) / log2(1 + rank), ``[Q, len(ks)]``.
-        ideal: The same in the best order of the list, ``[Q, len(ks)]``.
-    """
-
-    exposure: Tensor
-    discount: Tensor
-    members: Tensor
-    everyone: Tensor
-    size: Tensor
-    dcg: Tensor
-    ideal: Tensor
 
 
 def measured_lists(
@@ -125,5 +103,5 @@ def tops_of_places(
     return _tops(place_sums(places, size, ideal, ks))
 
 
-def _tops(sums: Sums) -> Tops:
-    return Tops(*map(torch.from_numpy, sums))
+def _tops(found: sums.Tops[NDArray[Any]]) -> Tops:
+    return Tops(*map(torch.from_numpy, found))
