@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairtopk.objectives._adversary import LOSSES, Adversary, Heard
+from fairtopk.objectives._adversary import LOSSES, Adversary, AdversaryInput
 from fairtopk.objectives.methods import DprSettings
 
 
@@ -13,11 +13,11 @@ def adversary(n_groups: int = 2, **settings: Any) -> Adversary:
     return Adversary(n_groups, DprSettings(**settings), generator=generator)
 
 
-def drawn(score: Tensor, member: Tensor) -> Heard:
-    return Heard(score, member.float(), torch.ones(len(score)))
+def drawn(score: Tensor, member: Tensor) -> AdversaryInput:
+    return AdversaryInput(score, member.float(), torch.ones(len(score)))
 
 
-def two_groups(n: int = 1_000, *, apart: float) -> Heard:
+def two_groups(n: int = 1_000, *, apart: float) -> AdversaryInput:
     """Standard normal scores; those of the first group, a half, are lower by `apart`."""
     rng = torch.Generator().manual_seed(1)
     score, first = torch.randn(n, generator=rng), torch.arange(n) < n // 2
@@ -63,7 +63,7 @@ def test_the_gradient_in_scores_is_that_of_the_loss(loss: str) -> None:
     member = (torch.rand(6, 3, generator=rng) < 0.5).double()  # in none, one or several groups
     weight = torch.rand(6, generator=rng, dtype=torch.float64)
     step = 1e-6
-    answer = found.answer(Heard(score, member, weight))
+    answer = found.answer(AdversaryInput(score, member, weight))
     probability = found(score).sigmoid().detach()
     each = (probability - member) ** 2
     if loss == "cross-entropy":
@@ -72,7 +72,7 @@ def test_the_gradient_in_scores_is_that_of_the_loss(loss: str) -> None:
     for place in range(6):
         moved = score.clone()
         moved[place] += step
-        rise = found.answer(Heard(moved, member, weight)).loss - answer.loss
+        rise = found.answer(AdversaryInput(moved, member, weight)).loss - answer.loss
         assert float(rise) / step == pytest.approx(float(answer.grad[place]), abs=1e-5)
 
 

@@ -17,8 +17,8 @@ class Loss(NamedTuple):
     """A loss of guesses.
 
     Attributes:
-        of: Of logits and memberships, in their shape.
-        blind: Its mean where all that is known of an item is a share: that of the items that
+        of: The loss of logits given memberships, in their shape.
+        blind: The mean loss of the best guess without scores, given the share of items that
             are in the group.
     """
 
@@ -27,7 +27,7 @@ class Loss(NamedTuple):
 
 
 def cross_entropy(logits: Tensor, member: Tensor) -> Tensor:
-    """Return -ln of the probability that is given to what is the case."""
+    """Return -ln of the probability given to the truth."""
     return binary_cross_entropy_with_logits(logits, member, reduction="none")
 
 
@@ -44,13 +44,13 @@ LOSSES = {
 }
 
 
-class Heard(NamedTuple):
-    """What the adversary hears, and what it is to guess.
+class AdversaryInput(NamedTuple):
+    """The scores that the adversary sees, and the groups it has to guess.
 
     Attributes:
         score: Scores of n items, ``[n]``.
-        member: 1 for the groups that each is in, else 0, ``[n, G]``.
-        weight: How much each counts, ``[n]``.
+        member: 1 for the groups of each item, else 0, ``[n, G]``.
+        weight: Weight of each item, ``[n]``.
     """
 
     score: Tensor
@@ -64,8 +64,8 @@ class Answer(NamedTuple):
     Attributes:
         loss: Weighted mean over items of the mean loss over groups, a scalar.
         grad: Its gradient with respect to the scores, ``[n]``.
-        told_apart: Share of the uncertainty about groups that scores take away: 0 where the
-            adversary guesses no better than one that hears no score; NaN where there is none.
+        told_apart: Share of the uncertainty about groups that scores remove: 0 if the
+            adversary guesses no better than without scores; NaN without uncertainty.
     """
 
     loss: Tensor
@@ -76,12 +76,12 @@ class Answer(NamedTuple):
 class Adversary(nn.Module):
     """A network from one score to a guess for each group, with an optimizer of its own.
 
-    What Adam remembers is a part of the state, so that it is saved and restored.
+    The state of Adam is part of its own, so that it is saved and restored.
 
     Args:
         n_groups: Number of groups (G).
-        settings: Its layers, its loss, its rate.
-        generator: Of the random start.
+        settings: Layers, loss and learning rate.
+        generator: Random numbers of the start.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class Adversary(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = LOSSES[settings.loss]
-        with seeded(0):  # torch first fills them by its own generator
+        with seeded(0):  # torch first fills them from its own generator
             layers = [
                 nn.Linear(*widths) for widths in pairwise((1, *settings.hidden, n_groups))
             ]
         for layer in layers:
-            # Torch's own start all but loses a single score on its way through four layers.
+            # With torch's default start a single score fades out over four layers.
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
             nn.init.uniform_(layer.bias, -1, 1, generator=generator)
         self.hidden, self.output = nn.ModuleList(layers[:-1]), layers[-1]
@@ -109,15 +109,15 @@ class Adversary(nn.Module):
         return logits
 
     @torch.enable_grad()
-    def learn(self, heard: Heard) -> None:
+    def learn(self, heard: AdversaryInput) -> None:
         """Take a step toward better guesses."""
         self.optimizer.zero_grad()
         self._loss(heard).backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
 
     @torch.enable_grad()
-    def answer(self, heard: Heard) -> Answer:
-        """Return how well groups are guessed now; nothing is learnt."""
+    def answer(self, heard: AdversaryInput) -> Answer:
+        """Return how well groups are guessed now, without learning."""
         score = heard.score.detach().requires_grad_()
         loss = self._loss(heard._replace(score=score))
         (grad,) = torch.autograd.grad(loss, score)
@@ -126,19 +126,19 @@ class Adversary(nn.Module):
         told_apart = torch.where(blind > 0, 1 - loss.detach() / blind, torch.nan)
         return Answer(loss.detach(), grad, told_apart)
 
-    def _loss(self, heard: Heard) -> Tensor:
+    def _loss(self, heard: AdversaryInput) -> Tensor:
         each = self.kind.of(self(heard.score), heard.member).mean(-1)
         return (heard.weight * each).mean()
 
     def get_extra_state(self) -> Tensor:
-        """Return what Adam remembers, in a row; nothing before the first step."""
+        """Return the state of Adam as one vector, empty before the first step."""
         kept = self.optimizer.state_dict()["state"].values()
         names = ("step", "exp_avg", "exp_avg_sq")
         parts = [one[name].flatten() for one in kept for name in names]
         return torch.cat(parts) if parts else torch.empty(0)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go back to what `get_extra_state` returned, refusing what it could not have."""
+        """Restore what `get_extra_state` returned; refuse anything else."""
         size = sum(1 + 2 * one.numel() for one in self.parameters())
         if state.shape not in ((0,), (size,)) or not bool(state.isfinite().all()):
             raise InputError(
@@ -146,7 +146,7 @@ class Adversary(nn.Module):
                 f"first step"
             )
         kept: dict[int, dict[str, Tensor]] = {}
-        left = state.clone()  # for Adam writes to it
+        left = state.clone()  # because Adam writes to it
         for number, one in enumerate(self.parameters() if len(state) else ()):
             n = one.numel()
             sizes = (1, n, n, len(left) - 1 - 2 * n)

@@ -1,36 +1,19 @@
-"""Which groups an item is in: one that is its label, or several that its label names.
-
-A label such as "Horror|War" puts an item into two groups, for methods that allow it.
-
-Bayesian personalised ranking (BPR): relevant items above others, pair by pair.
-
-Each other item of a list is paired with one of its relevant items, in turn, so that every
-relevant item has its share of the others. By grades, each item is paired with one of those that
-have a higher one, in turn.
-
-How far scores are from a standard normal distribution, by their mean and variance.
-
-KL(N(mu, sd^2) || N(0, 1)) = 1/2 (mu^2 + sd^2 - 2 ln sd - 1) of a list's n scores, with
-
-    d KL / d h_k = [mu + (h_k - mu) (1 - 1 / sd^2)] / n
-
-What DPR reads of lists: pairs, scores that are drawn to N(0, 1), scores that are heard.
-
-A list of a user is a sample of the catalogue, made to be learnt from: what is heard of it are
-the two items of each pair, as in the original. A list of documents is what will be ranked: each
-document counts once, and grades tell relevant ones apart too.
-
-DPR-RSP and DPR-REO (Zhu, Wang and Caverlee 2020): BPR against an adversary.
+"""DPR-RSP and DPR-REO (Zhu, Wang and Caverlee 2020): BPR against an adversary.
 
 The model minimises
 
     BPR + normal * KL(all scores of a user || N(0, 1)) - alpha * loss of the adversary
 
-and the adversary, in turn with it, its own loss: it guesses groups from scores, either those of
-relevant and other items alike (RSP) or those of relevant items alone (REO). Where all users'
-scores have one distribution, groups whose scores cannot be told apart have the same chance of
-a place in the top. Each term is a mean, over lists, users and samples, so that alpha, which is
-C here, means the same for every size of a batch.
+and the adversary, in turn with it, its own loss: it guesses groups from scores, either of
+relevant and other items alike (RSP) or of relevant items alone (REO). If all users' scores have
+one distribution, groups whose scores cannot be told apart have the same chance of a place in
+the top. Each term is a mean, over lists, users and samples, so that alpha, here C, means the
+same for every batch size.
+
+BPR compares relevant items with others, pair by pair. The KL term follows from the mean mu and
+the variance sd^2 of n scores: KL = 1/2 (mu^2 + sd^2 - 2 ln sd - 1), with
+
+    d KL / d h_k = [mu + (h_k - mu) (1 - 1 / sd^2)] / n
 """
 
 from collections.abc import Callable, Sequence
@@ -42,37 +25,13 @@ from torch.nn.functional import softplus
 
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives._adversary import Adversary, Heard
+from fairtopk.objectives._adversary import Adversary, AdversaryInput
 from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import DprSettings, Method
 
-
-class Members(NamedTuple):
-    """The groups that labels are split into.
-
-    Attributes:
-        names: Of the groups, in the order of their first label.
-        member: 1 for the groups that items with each label are in, else 0, ``[labels, G]``.
-    """
-
-    names: tuple[str, ...]
-    member: Tensor
-
-
-def split_labels(labels: Sequence[str], separator: str | None) -> Members:
-    """Return the groups that labels name; without a separator each label is a group.
-
-    Example:
-        >>> split_labels(["Horror", "Horror|War"], "|").member.tolist()
-        [[1.0, 0.0], [1.0, 1.0]]
-    """
-    parts = [
-        [label] if separator is None else [part.strip() for part in label.split(separator)]
-        for label in labels
-    ]
-    names = tuple(dict.fromkeys(part for one in parts for part in one if part))
-    member = [[float(name in one) for name in names] for one in parts]
-    return Members(names, torch.tensor(member))
+LEAST_VARIANCE = 1e-12  # because equal scores have no logarithm of their variance
+# For lists of documents: a few scores that are almost equal would be torn apart for nothing.
+LEAST_OF_WHOLE = 1e-2
 
 
 class ListPairs(NamedTuple):
@@ -90,7 +49,10 @@ class ListPairs(NamedTuple):
 
 
 def list_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
-    """Return the pairs of all lists; one without a relevant item, or without others, has none.
+    """Return pairs of a relevant item and another; each other item is in one pair.
+
+    It is paired with the relevant items of its list in turn, so that each of them has its share
+    of the others. A list without relevant items, or without others, has no pairs.
 
     Args:
         relevance: Grades, ``[Q, L]``; above 0 is relevant.
@@ -106,9 +68,10 @@ def list_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
 
 
 def graded_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
-    """Return the pairs of all lists by grades, which may be any numbers.
+    """Return pairs by grades, which may be any numbers; see `list_pairs`.
 
-    Where they are 0 or 1, they are those of `list_pairs`, whose arguments these are.
+    Each item is paired with one of those that have a higher grade, in turn. With grades of 0
+    and 1 the pairs are those of `list_pairs`.
     """
     grade = relevance.masked_fill(~mask, -torch.inf)
     order = grade.argsort(dim=-1, descending=True, stable=True)
@@ -138,67 +101,14 @@ def bpr_loss(scores: Tensor, pairs: ListPairs) -> tuple[Tensor, Tensor]:
     return loss, grad
 
 
-LEAST_VARIANCE = 1e-12  # for equal scores have no logarithm
-
-
-class Divergence(NamedTuple):
-    """The divergence of distributions and its slope in their moments, each ``[Q]``."""
-
-    value: Tensor
-    in_mean: Tensor
-    in_variance: Tensor
-
-
-def moment_divergence(
-    mean: Tensor, variance: Tensor, *, least: float = LEAST_VARIANCE
-) -> Divergence:
-    """Return the divergence of distributions with this mean and variance, ``[Q]`` each.
-
-    A variance below `least` counts as that.
-    """
-    variance = variance.clamp(min=least)
-    value = (mean**2 + variance - variance.log() - 1) / 2
-    return Divergence(value, in_mean=mean, in_variance=(1 - 1 / variance) / 2)
-
-
-def list_divergence(
-    scores: Tensor, where: Tensor, *, least: float = LEAST_VARIANCE
-) -> tuple[Tensor, Tensor]:
-    """Return the divergence of each list's scores, ``[Q]``, and its gradient, ``[Q, L]``.
-
-    Only slots `where` True count, ``[Q, L]``; a list without any has a divergence of 0. Of a
-    variance below `least` the gradient is no steeper than there.
-    """
-    n = where.sum(-1, keepdim=True).clamp(min=1)
-    mean, variance = list_moments(scores, where)
-    found = moment_divergence(mean, variance, least=least)
-    apart = 2 * found.in_variance[:, None] * (scores - mean[:, None])
-    grad = (found.in_mean[:, None] + apart) * where / n
-    return found.value * where.any(-1), grad
-
-
-def list_moments(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
-    """Return mean and population variance of the scores of each list, ``[Q]`` each.
-
-    Only slots `where` True count, ``[Q, L]``; without any, both are 0.
-    """
-    n = where.sum(-1).clamp(min=1)
-    mean = (scores * where).sum(-1) / n
-    return mean, (((scores - mean[:, None]) * where) ** 2).sum(-1) / n
-
-
-# Of a list of documents: a few that are all but alike would be torn apart for nothing.
-LEAST_OF_WHOLE = 1e-2
-
-
-class Reading(NamedTuple):
-    """What is read of the lists of a batch.
+class DprInputs(NamedTuple):
+    """The parts of a batch that the three terms read.
 
     Attributes:
-        pairs: What BPR compares.
-        drawn: Slots whose scores are drawn to N(0, 1) where no moments are given, ``[Q, L]``.
-        heard: Slots of all lists, one after the other, that the adversary may hear, ``[n]``.
-        least: What a smaller variance of drawn scores counts as.
+        pairs: The pairs of BPR.
+        drawn: Slots whose scores are drawn to N(0, 1) if no moments are given, ``[Q, L]``.
+        heard: Slots that the adversary may see, numbered over all lists, ``[n]``.
+        least: Floor of the variance of drawn scores.
     """
 
     pairs: ListPairs
@@ -207,46 +117,47 @@ class Reading(NamedTuple):
     least: float = LEAST_VARIANCE
 
 
-Reads = Callable[[Batch, Method], Reading]
+Reads = Callable[[Batch, Method], DprInputs]
 
 
-def read_samples(batch: Batch, method: Method) -> Reading:
-    """Return what is read of samples of a catalogue.
+def read_samples(batch: Batch, method: Method) -> DprInputs:
+    """Return the inputs from samples of a catalogue, made for training.
 
-    Drawn are the list's other items, a uniform sample of all but the relevant. A slot is heard
-    once for each of its pairs.
+    Items that are not relevant are drawn to N(0, 1): they are a uniform sample of the catalogue
+    without the relevant ones. The adversary sees a slot once for each of its pairs, as in the
+    original.
     """
     pairs = list_pairs(batch.relevance, batch.mask)
     start = pairs.query * batch.mask.shape[1]
     heard = start + pairs.above
     if method.hears == "pairs":
         heard = torch.cat([heard, start + pairs.below])
-    return Reading(pairs, batch.mask & (batch.relevance <= 0), heard)
+    return DprInputs(pairs, batch.mask & (batch.relevance <= 0), heard)
 
 
-def read_whole(batch: Batch, method: Method) -> Reading:
-    """Return what is read of whole lists: all their items, or all relevant ones.
+def read_whole(batch: Batch, method: Method) -> DprInputs:
+    """Return the inputs from whole lists of documents: each item counts once.
 
-    One item by itself has no distribution that could be drawn to another.
+    Pairs compare grades. A list of one item has no distribution to draw to another.
     """
     pairs = graded_pairs(batch.relevance, batch.mask)
     heard = batch.mask if method.hears == "pairs" else batch.mask & (batch.relevance > 0)
     drawn = batch.mask & (batch.mask.sum(-1, keepdim=True) > 1)
-    return Reading(pairs, drawn, heard.flatten().nonzero()[:, 0], LEAST_OF_WHOLE)
+    return DprInputs(pairs, drawn, heard.flatten().nonzero()[:, 0], LEAST_OF_WHOLE)
 
 
 class Dpr(nn.Module):
     """The objective of DPR-RSP or DPR-REO.
 
     Args:
-        method: Whose scores the adversary hears.
-        settings: How it learns, and how much scores are drawn to N(0, 1).
-        c: alpha, the weight of its loss; at 0 there is no adversary.
-        member: 1 for the groups that items with each label are in, else 0, ``[labels, G]``: the
-            identity where labels are groups; several in a row where an item may be in several.
+        method: Its `hears` says whose scores the adversary sees.
+        settings: How the adversary learns, and how strongly scores are drawn to N(0, 1).
+        c: alpha, the weight of the adversary's loss; 0 leaves it out.
+        member: 1 for the groups of items with each label, else 0, ``[labels, G]``: the identity
+            if labels are groups; several ones in a row if an item may be in several.
         count: Items with each label, ``[labels]``.
-        generator: Of the adversary's random start.
-        reads: What is read of lists, `read_samples` or `read_whole`.
+        generator: Random numbers of the adversary's start.
+        reads: Takes the inputs from a batch: `read_samples` or `read_whole`.
     """
 
     member: Tensor
@@ -272,7 +183,7 @@ class Dpr(nn.Module):
 
     @property
     def reads_moments(self) -> bool:
-        """Whether the moments of all scores of a user are of use."""
+        """Whether the objective uses the moments of all scores of a user."""
         return self.settings.normal > 0
 
     def forward(self, scores: Tensor, batch: Batch, *moments: Tensor) -> tuple[Tensor, ...]:
@@ -281,8 +192,8 @@ class Dpr(nn.Module):
         Args:
             scores: Without a graph, ``[Q, L]``.
             batch: The lists.
-            moments: Mean and variance of all scores of each user, ``[Q]`` each. Left out, those
-                of the scores that are read as drawn stand in.
+            moments: Mean and variance of all scores of each user, ``[Q]`` each. Without them,
+                those of the `drawn` slots stand in.
         """
         self.last = {}
         scores = scores.masked_fill(~batch.mask, 0)
@@ -306,26 +217,26 @@ class Dpr(nn.Module):
         """Return the parts of the last call.
 
         They are the terms of the objective (ranking, normal, penalty), the norm of the
-        ranking's gradient, the spread of scores, and told_apart: the share of the uncertainty
-        about groups that scores take from the adversary.
+        ranking's gradient, the spread of scores, and told_apart: the share of the adversary's
+        uncertainty about groups that scores remove.
         """
         return {name: float(part) for name, part in self.last.items()}
 
     def _normality(
-        self, scores: Tensor, read: Reading, moments: tuple[Tensor, ...]
+        self, scores: Tensor, read: DprInputs, moments: tuple[Tensor, ...]
     ) -> tuple[Estimate, *tuple[Tensor, ...]]:
         """Return the divergence from N(0, 1), and its gradient in each moment."""
         share = self.settings.normal / len(scores)
         if moments:
             found = moment_divergence(*moments)
             none = torch.zeros_like(scores)
-            pulls = (share * found.in_mean, share * found.in_variance)
-            return Estimate(share * found.value.sum(), none), *pulls
+            slopes = (share * found.in_mean, share * found.in_variance)
+            return Estimate(share * found.value.sum(), none), *slopes
         value, grad = list_divergence(scores, read.drawn, least=read.least)
         return (Estimate(share * value.sum(), share * grad),)
 
-    def _penalty(self, scores: Tensor, batch: Batch, read: Reading) -> Estimate:
-        """Let the adversary learn; return its loss and what the model loses by it."""
+    def _penalty(self, scores: Tensor, batch: Batch, read: DprInputs) -> Estimate:
+        """Let the adversary learn; return minus alpha times its loss."""
         grad = torch.zeros_like(scores)
         slots = self._known(batch, read.heard) if self.c else torch.empty(0)
         if len(slots) == 0:
@@ -340,22 +251,22 @@ class Dpr(nn.Module):
         return Estimate(-self.c * loss, grad)
 
     def _known(self, batch: Batch, slots: Tensor) -> Tensor:
-        """Return those of some slots whose label is in a group."""
+        """Return the slots whose label is in a group."""
         label = batch.group.flatten()[slots]
         return slots[(label >= 0) & (self.weight[label] > 0)]
 
     def _draw(self, slots: Tensor) -> Tensor:
         return slots[torch.randint(len(slots), (self.settings.samples,), device=slots.device)]
 
-    def _heard(self, scores: Tensor, batch: Batch, slots: Tensor) -> Heard:
+    def _heard(self, scores: Tensor, batch: Batch, slots: Tensor) -> AdversaryInput:
         label = batch.group.flatten()[slots]
-        return Heard(scores.flatten()[slots], self.member[label], self.weight[label])
+        return AdversaryInput(scores.flatten()[slots], self.member[label], self.weight[label])
 
 
 def label_weights(member: Tensor, count: Tensor) -> Tensor:
-    """Return what an item with each label counts, ``[labels]``; 0 for one that is in no group.
+    """Return the weight of an item with each label, ``[labels]``; 0 if it is in no group.
 
-    All groups count the same, and an item counts 1 in the mean. Arguments are those of `Dpr`.
+    All groups weigh the same, and items weigh 1 on average. The arguments are those of `Dpr`.
     """
     size = count.float() @ member.float()
     there = size > 0
@@ -363,3 +274,74 @@ def label_weights(member: Tensor, count: Tensor) -> Tensor:
         raise InputError("the adversary needs items in at least two groups to tell apart")
     weight = member.float() @ torch.where(there, 1 / size, 0.0)
     return weight * (count * (weight > 0)).sum() / there.sum()
+
+
+class Members(NamedTuple):
+    """The groups that labels name; a label such as "Horror|War" may name several.
+
+    Attributes:
+        names: Names of the groups, in the order of their first label.
+        member: 1 for the groups of items with each label, else 0, ``[labels, G]``.
+    """
+
+    names: tuple[str, ...]
+    member: Tensor
+
+
+def split_labels(labels: Sequence[str], separator: str | None) -> Members:
+    """Return the groups that labels name; without a separator each label is a group.
+
+    Example:
+        >>> split_labels(["Horror", "Horror|War"], "|").member.tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    parts = [
+        [label] if separator is None else [part.strip() for part in label.split(separator)]
+        for label in labels
+    ]
+    names = tuple(dict.fromkeys(part for one in parts for part in one if part))
+    member = [[float(name in one) for name in names] for one in parts]
+    return Members(names, torch.tensor(member))
+
+
+class Divergence(NamedTuple):
+    """The divergence of distributions and its slope in their moments, each ``[Q]``."""
+
+    value: Tensor
+    in_mean: Tensor
+    in_variance: Tensor
+
+
+def moment_divergence(
+    mean: Tensor, variance: Tensor, *, least: float = LEAST_VARIANCE
+) -> Divergence:
+    """Return KL(N(mean, variance) || N(0, 1)), ``[Q]``; variances are at least `least`."""
+    variance = variance.clamp(min=least)
+    value = (mean**2 + variance - variance.log() - 1) / 2
+    return Divergence(value, in_mean=mean, in_variance=(1 - 1 / variance) / 2)
+
+
+def list_divergence(
+    scores: Tensor, where: Tensor, *, least: float = LEAST_VARIANCE
+) -> tuple[Tensor, Tensor]:
+    """Return the divergence of each list's scores, ``[Q]``, and its gradient, ``[Q, L]``.
+
+    Only slots `where` True count, ``[Q, L]``; a list without any has a divergence of 0. Below
+    a variance of `least` the gradient gets no steeper.
+    """
+    n = where.sum(-1, keepdim=True).clamp(min=1)
+    mean, variance = list_moments(scores, where)
+    found = moment_divergence(mean, variance, least=least)
+    apart = 2 * found.in_variance[:, None] * (scores - mean[:, None])
+    grad = (found.in_mean[:, None] + apart) * where / n
+    return found.value * where.any(-1), grad
+
+
+def list_moments(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and population variance of the scores of each list, ``[Q]`` each.
+
+    Only slots `where` True count, ``[Q, L]``; without any, both are 0.
+    """
+    n = where.sum(-1).clamp(min=1)
+    mean = (scores * where).sum(-1) / n
+    return mean, (((scores - mean[:, None]) * where) ** 2).sum(-1) / n
