@@ -1,9 +1,7 @@
-"""Hashing texts, and looking up keys in a hash table with open addressing.
+"""A hash table with open addressing in tensors; hashes of texts.
 
-A hash table with open addressing in tensors: a key's row is its place in it.
-
-So it looks up a batch at once on any device, and is saved as it is. Its size is a power of 2,
-and at most half of it is ever taken.
+A key's row is its place in the table, so that a batch is looked up at once on any device, and
+the table is saved without conversion. Its size is a power of 2, and at most half of it is used.
 """
 
 import numpy as np

@@ -1,16 +1,13 @@
-"""Moving averages, the only thing that estimators remember.
+"""Moving averages of Eqs. 17, 21 and 23, and their tables that grow.
 
-u <- (1 - gamma) u + gamma x, one u per row of a table. A `gamma` weighs the new value, where
+u <- (1 - gamma) u + gamma x, one u per row of a table. A `gamma` weighs the new value, whereas
 PyTorch's `momentum` weighs the old one. A row's first value is taken whole, so that the table's
 start never leaks into a gradient; NaN marks a row that was never visited. Tables are buffers:
 they follow ``.to()`` and are saved by ``state_dict()``. Nothing is remembered under ``eval()``
 or ``no_grad``.
 
-Averages per (query, item) pair whose rows are given out as pairs appear.
-
-The table is a hash table, so that it needs neither all pairs beforehand nor users x items rows.
-
-Numbers for ids that are any 64-bit words, given out as they appear.
+Averages per (query, item) pair live in a hash table, which needs neither all pairs beforehand
+nor users x items rows.
 """
 
 import math
@@ -20,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from fairtopk.objectives._hash_table import FIRST_SIZE, FREE, claim_rows, find_rows, with_room
+
+QUERY_BITS, ITEM_BITS = 30, 33  # a pair's key is one word below 2^63
 
 
 class MovingAverage(nn.Module):
@@ -54,24 +53,20 @@ class MovingAverage(nn.Module):
 
     def blend(self, old: Tensor, fresh: Tensor) -> Tensor:
         """Return the average after a visit."""
-        return (1 - self.gamma) * old + self.gamma * fresh
+        return (1 - self.gamma) * old + self.gamma * fresh  # Eqs. 17 and 23
 
 
 class LogMovingAverage(MovingAverage):
     """One average per row, kept and given as its logarithm, for averages of exp(score).
 
     exp(score) overflows, and averages of it are comparable only on one scale; subtracting each
-    batch's own maximum would mix scales without a sound.
+    batch's own maximum would silently mix scales.
     """
 
     def blend(self, old: Tensor, fresh: Tensor) -> Tensor:
         """Return the logarithm of the average after a visit."""
         keep = math.log(1 - self.gamma) if self.gamma < 1 else -math.inf
-        return torch.logaddexp(old + keep, fresh + math.log(self.gamma))
-
-
-# A pair's key is one word below 2^63.
-QUERY_BITS, ITEM_BITS = 30, 33
+        return torch.logaddexp(old + keep, fresh + math.log(self.gamma))  # Eq. 21
 
 
 class PairAverage(MovingAverage):

@@ -1,4 +1,4 @@
-"""How far training is, and whether what a file says of that can be."""
+"""How far training has come, and checks of progress read from a file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Drawing the lists that a model of users and items is trained on."""
+"""Samplers of training lists, of users and of queries (Algorithm 1, lines 2-3)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
