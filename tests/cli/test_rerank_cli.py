@@ -227,7 +227,7 @@ def test_blocks_of_lists_change_nothing_also_not_what_is_drawn(
 ) -> None:
     words = ["--score", "score", "--method", "exposure-lp", "--out"]
     assert run(*words, tmp_path / "one.csv").code == 0
-    monkeypatch.setattr("fairtopk.auditing.rerank.BLOCK_CELLS", 40)
+    monkeypatch.setattr("fairtopk.auditing.measures.BLOCK_CELLS", 40)
     assert run(*words, tmp_path / "other.csv").code == 0
     assert (tmp_path / "one.csv").read_text() == (tmp_path / "other.csv").read_text()
 
