@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES
-from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
+from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut, Ratings
@@ -102,7 +102,7 @@ def measure_memory(scorer: NeuMF, lists: ft.Lists) -> dict[str, float]:
 
 def measure_lists(scorer: NeuMF, lists: ft.Lists) -> dict[str, float]:
     start = time.perf_counter()
-    blocks = sampled_blocks(lists.test, unrated=300, seed=0)
+    blocks = lists.test.batches(unrated=300, seed=0)
     draw_s, n_lists = time.perf_counter() - start, len(lists.test.user)
     plain = PlainNeuMF(scorer)
     few = Batch(*(tensor[:PLAIN_LISTS] for tensor in blocks[0]))

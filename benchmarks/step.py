@@ -23,7 +23,7 @@ from data import DRAWS, draw_in_python
 from torch import Tensor, nn
 
 from fairtopk.data.synthetic import load_synthetic
-from fairtopk.evaluation import evaluate, sampled_blocks
+from fairtopk.evaluation import evaluate
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Lists, split
 from fairtopk.objectives.objective import Objective
@@ -127,7 +127,7 @@ def whole_epoch(
     users = draw_users(lists)
     for number in range(3):  # compiles
         take(phase.sampler.draw(users[number], epoch=0))
-    blocks = sampled_blocks(lists.validation, unrated=UNRATED, seed=0)  # drawn once for a run
+    blocks = lists.validation.batches(unrated=UNRATED, seed=0)  # drawn once for a run
     evaluate(scorer, iter(blocks[:1]), [K])
     start = time.perf_counter()
     for batch in phase.sampler.epoch(0, batch_size=BATCH):

@@ -4,16 +4,16 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from catalogues import full_lists
 from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.evaluation import (
-    Beside,
-    beside_gaps,
+    GapContext,
     evaluate,
     evaluate_full,
-    evaluate_full_beside,
-    sampled_blocks,
+    evaluate_full_with_context,
+    gap_context,
 )
 from fairtopk.lists.batch import Batch, candidate_batch
 from fairtopk.lists.users import HeldOut
@@ -46,7 +46,7 @@ def lists() -> ft.Lists:
 def dense(scorer: nn.Module, part: HeldOut) -> dict[str, Tensor]:
     """The metrics of the whole catalogue as lists of all items, what is left out masked."""
     found: dict[str, list[Tensor]] = {}
-    for block in part.full(block=25):
+    for block in full_lists(part, block=25):
         batch = candidate_batch(block, part.data.group)
         scores = scorer(batch)
         values = summarise(scores, batch.relevance, batch.group, ks=KS, mask=batch.mask)
@@ -83,12 +83,12 @@ def test_groups_may_be_one_none_or_many(lists: ft.Lists, labels: list[int]) -> N
     assert found["exposure_gap@20"].isnan().all() == (len(names) < 2)
 
 
-def dense_beside(scorer: nn.Module, part: HeldOut) -> Beside:
+def dense_beside(scorer: nn.Module, part: HeldOut) -> GapContext:
     """What belongs beside the gaps, from lists of all items, what is left out masked."""
-    (block,) = part.full(block=60)
+    (block,) = full_lists(part, block=60)
     batch = candidate_batch(block, part.data.group)
     scores = scorer(batch)
-    return Beside(
+    return GapContext(
         chance_floors(scores, batch.group, ks=KS, mask=batch.mask),
         score_spread(scores, mask=batch.mask),
         parities(scores, batch.relevance, batch.group, ks=KS, mask=batch.mask),
@@ -104,7 +104,7 @@ def test_the_whole_catalogue_has_beside_its_gaps_what_lists_of_all_items_have(
     data = replace(lists.data, group=np.array(labels, np.int32), group_names=names)
     scorer, held_out = Table(60, 120), ft.split(data).test
     monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=25))
-    values, found = evaluate_full_beside(scorer, held_out, KS, seed=0)
+    values, found = evaluate_full_with_context(scorer, held_out, KS, seed=0)
     expected = dense_beside(scorer, held_out)
     for name, value in evaluate_full(scorer, held_out, KS).items():
         torch.testing.assert_close(values[name], value, rtol=0, atol=0, equal_nan=True)
@@ -128,25 +128,25 @@ def test_blocks_of_the_catalogue_change_floors_by_no_more_than_the_order_of_addi
     monkeypatch.setattr("fairtopk.evaluation.ENOUGH_SHUFFLES", 20 * 60)
     for block in (60, 25, 7):
         monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=block))
-        found.append(evaluate_full_beside(scorer, lists.test, [5, 20], seed=1)[1])
+        found.append(evaluate_full_with_context(scorer, lists.test, [5, 20], seed=1)[1])
     for other in found[1:]:
         assert other.overall == found[0].overall
         for name, floor in other.floors.items():
             assert floor == pytest.approx(found[0].floors[name], rel=1e-12)
-    again = evaluate_full_beside(scorer, lists.test, [5, 20], seed=2)[1]
+    again = evaluate_full_with_context(scorer, lists.test, [5, 20], seed=2)[1]
     assert again.floors["exposure_gap_floor@5"] != found[0].floors["exposure_gap_floor@5"]
 
 
 def test_lists_without_two_groups_have_no_floor(lists: ft.Lists) -> None:
     data = replace(lists.data, group=np.zeros(120, np.int32), group_names=("a",))
-    beside = evaluate_full_beside(Table(60, 120), ft.split(data).test, [5], seed=0)[1]
+    beside = evaluate_full_with_context(Table(60, 120), ft.split(data).test, [5], seed=0)[1]
     assert all(np.isnan(floor.value) for floor in beside.floors.values())
     assert all(np.isnan(one.value) for one in beside.overall.values())
 
 
 def test_sampled_lists_have_parity_beside_their_gaps(lists: ft.Lists) -> None:
-    scorer, blocks = Table(60, 120), sampled_blocks(lists.test, unrated=30, seed=0)
-    found = beside_gaps(scorer, blocks, [5, 20], seed=3)
+    scorer, blocks = Table(60, 120), lists.test.batches(unrated=30, seed=0)
+    found = gap_context(scorer, blocks, [5, 20], seed=3)
     (block,) = blocks
     scores = scorer(block)
     expected = parities(
@@ -176,8 +176,8 @@ def test_the_built_in_scorer_is_measured_by_its_scores_of_all_items(lists: ft.Li
 def test_blocks_hold_the_sampled_lists_of_the_part(
     lists: ft.Lists, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairtopk.evaluation.BLOCK", 25)
-    blocks = sampled_blocks(lists.test, unrated=30, seed=4)
+    monkeypatch.setattr("fairtopk.lists.users.BLOCK", 25)
+    blocks = lists.test.batches(unrated=30, seed=4)
     whole = lists.test.sampled(unrated=30, seed=4)
     assert [len(block.query) for block in blocks] == [25, 25, 10]
     for name in ("item", "mask", "relevance"):
@@ -187,9 +187,9 @@ def test_blocks_hold_the_sampled_lists_of_the_part(
 
 def test_blocks_are_measured_as_one(lists: ft.Lists, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = Table(60, 120)
-    (block,) = sampled_blocks(lists.test, unrated=30, seed=0)
-    monkeypatch.setattr("fairtopk.evaluation.BLOCK", 7)
-    several = evaluate(scorer, iter(sampled_blocks(lists.test, unrated=30, seed=0)), KS)
+    (block,) = lists.test.batches(unrated=30, seed=0)
+    monkeypatch.setattr("fairtopk.lists.users.BLOCK", 7)
+    several = evaluate(scorer, iter(lists.test.batches(unrated=30, seed=0)), KS)
     values = summarise(scorer(block), block.relevance, block.group, ks=KS, mask=block.mask)
     assert several.keys() == values.keys()
     for name, value in values.items():

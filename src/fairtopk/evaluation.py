@@ -1,12 +1,10 @@
-"""What is to be known of lists that hold the whole catalogue but for some items of the user.
+"""Every metric of a scorer on held-out lists, sampled or full, with its chance level.
 
-The items of each user are CSR arrays, no item twice for one user.
-
-Measuring a scorer on held-out lists.
+A full list is the whole catalogue without what the user rated in other parts. Only the top of
+it is held; sizes of groups in the rest are counted from CSR arrays (user -> items).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -20,8 +18,7 @@ from fairtopk.checks import checked_ks
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import ideal_dcg
 from fairtopk.kernels.sums import Places
-from fairtopk.kernels.threads import run_all
-from fairtopk.lists.batch import Batch, candidate_batch
+from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut
 from fairtopk.metrics.chance import (
     MOST_SHUFFLES,
@@ -36,6 +33,174 @@ from fairtopk.metrics.scale import SMALLEST_SPREAD, score_spread
 from fairtopk.metrics.summary import summarise, summarise_tops
 from fairtopk.metrics.tops import Tops, tops_of_places
 from fairtopk.models.scoring import score, top_blocks
+
+ENOUGH_SHUFFLES = 100_000  # of all lists together; a third usually gives a chance floor to 1 %
+NOTHING: Mapping[str, Overall] = MappingProxyType({})
+
+
+def evaluate(
+    scorer: nn.Module, blocks: Iterator[Batch], ks: Sequence[int]
+) -> dict[str, Tensor]:
+    """Return every metric by name, one value per query, ``[Q]``."""
+    return _joined(
+        summarise(score(scorer, batch), batch.relevance, batch.group, ks=ks, mask=batch.mask)
+        for batch in blocks
+    )
+
+
+class GapContext(NamedTuple):
+    """Chance level, spread and parity of the lists that gaps were measured on.
+
+    Attributes:
+        floors: The chance floor of every gap at each K, as `chance_floors` names them.
+        spread: Standard deviation of the scores of each list, ``[Q]``.
+        overall: Values of all lists together, RSP and REO at each K, as `parities` names them.
+    """
+
+    floors: dict[str, Floor]
+    spread: Tensor
+    overall: Mapping[str, Overall] = NOTHING
+
+
+def gap_context(
+    scorer: nn.Module,
+    blocks: Sequence[Batch],
+    ks: Sequence[int],
+    *,
+    seed: int,
+    member: Tensor | None = None,
+) -> GapContext:
+    """Return what tells gaps from chance and from flat scores; all lists are held at once.
+
+    `member` is the argument of `parities`.
+    """
+    scores = _stacked([score(scorer, batch) for batch in blocks], padding=0.0)
+    group = _stacked([batch.group for batch in blocks], padding=-1)
+    mask = _stacked([batch.mask for batch in blocks], padding=False)
+    relevance = _stacked([batch.relevance for batch in blocks], padding=0.0)
+    shuffles = _most_shuffles(len(scores))
+    return GapContext(
+        floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
+        spread=score_spread(scores, mask=mask),
+        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member),
+    )
+
+
+def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
+    """Return how well the scores of each list tell its groups apart, ``[Q]``; `group_auc`."""
+    found = [group_auc(score(scorer, one), one.group, mask=one.mask) for one in blocks]
+    return torch.cat(found)
+
+
+def evaluate_full(
+    scorer: nn.Module,
+    part: HeldOut,
+    ks: Sequence[int],
+    *,
+    users: NDArray[np.int64] | None = None,
+) -> dict[str, Tensor]:
+    """Return the same if each user's list is the whole catalogue.
+
+    What a user rated in another part is left out, as it is from sampled lists. `users` are some
+    of the part's users; None: all.
+    """
+    ks = checked_ks(ks)
+    users = part.user if users is None else users
+    blocks = _full(scorer, part, ks, users)
+    return _joined(summarise_tops(_tops(block, ks), ks) for block in blocks)
+
+
+def evaluate_full_with_context(
+    scorer: nn.Module,
+    part: HeldOut,
+    ks: Sequence[int],
+    *,
+    seed: int,
+    member: Tensor | None = None,
+    users: NDArray[np.int64] | None = None,
+) -> tuple[dict[str, Tensor], GapContext]:
+    """Return `evaluate_full` and the context of its gaps, scoring each user once."""
+    users = part.user if users is None else users
+    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(users))
+    values, floors, spreads = [], [], []
+    counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
+    for block in _full(scorer, part, ks, users):
+        tops = _tops(block, ks)
+        values.append(summarise_tops(tops, ks))
+        counts["rsp"].append(group_counts(tops))
+        counts["reo"].append(group_counts(_tops(_relevant_only(block), ks)))
+        floors.append(
+            floors_of_places(
+                block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
+            )
+        )
+        spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
+        first += len(block.size)
+    whole = {name: torch.cat(parts) for name, parts in counts.items()}
+    overall = parities_of_counts(whole, ks, seed=seed, member=member)
+    return _joined(values), GapContext(joined_floors(floors), torch.cat(spreads), overall)
+
+
+class FullBlock(NamedTuple):
+    """Lists of the whole catalogue, of which only the top is there.
+
+    Attributes:
+        places: Those of the longest top.
+        size: Items of each group in the whole list, ``[Q, G]``.
+        relevant: The same of relevant items, ``[Q, G]``.
+        ideal: Ideal DCG at each K, ``[Q, K]``.
+        spread: Standard deviation of the scores of the whole list, ``[Q]``.
+    """
+
+    places: Places
+    size: NDArray[np.int64]
+    relevant: NDArray[np.int64]
+    ideal: NDArray[np.float64]
+    spread: NDArray[np.float64]
+
+
+def _full(
+    scorer: nn.Module, part: HeldOut, ks: Sequence[int], of: NDArray[np.int64]
+) -> Iterator[FullBlock]:
+    data, own, others = part.data, part.ratings, part.others
+    n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
+    ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
+    relevant = _relevant_sizes(part, n_groups)
+    first = 0
+    for top in top_blocks(scorer, of, k=k, n_items=data.n_items, excluded=others):
+        users, there = of[first : first + len(top.scores)], top.column >= 0
+        first += len(users)
+        places = Places(
+            exposure=np.exp(top.scores - top.log_sum[:, None]),
+            group=np.where(there, data.group[top.column], -1),
+            relevance=relevance_of(
+                top.column, users, own.offsets, own.item, own.rating, data.n_items
+            ),
+            length=there.sum(-1),
+        )
+        size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
+        yield FullBlock(places, size, relevant[users], ideal[users], top.spread)
+
+
+def _tops(block: FullBlock, ks: Sequence[int]) -> Tops:
+    return tops_of_places(block.places, block.size, block.ideal, ks)
+
+
+def _relevant_only(block: FullBlock) -> FullBlock:
+    """Return the same lists with the labels of relevant items alone."""
+    places = block.places
+    group = np.where(places.relevance > 0, places.group, -1)
+    return block._replace(places=places._replace(group=group), size=block.relevant)
+
+
+def _relevant_sizes(part: HeldOut, n_groups: int) -> NDArray[np.int64]:
+    """Return how many relevant items of each group each user has, ``[n_users, G]``."""
+    own, group = part.ratings, part.data.group[part.ratings.item]
+    n_users = len(own.offsets) - 1
+    user = np.repeat(np.arange(n_users), np.diff(own.offsets))
+    counts = (own.rating > 0) & (group >= 0)
+    cell = user[counts] * n_groups + group[counts]
+    return np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
 
 
 def sizes_without(
@@ -110,190 +275,6 @@ def _fill_relevance(
                 relevance[row, place] = rated[listed[row, place]]
         for slot in range(start, stop):
             rated[item[slot]] = 0
-
-
-BLOCK = 4_096  # lists scored at once
-# Of all lists together: a third is as a rule enough to know a chance floor to 1 %.
-ENOUGH_SHUFFLES = 100_000
-NOTHING: Mapping[str, Overall] = MappingProxyType({})
-
-
-def evaluate(
-    scorer: nn.Module, blocks: Iterator[Batch], ks: Sequence[int]
-) -> dict[str, Tensor]:
-    """Return every metric by name, one value per query, ``[Q]``."""
-    return _joined(
-        summarise(score(scorer, batch), batch.relevance, batch.group, ks=ks, mask=batch.mask)
-        for batch in blocks
-    )
-
-
-class Beside(NamedTuple):
-    """What belongs beside the gaps of a model.
-
-    Attributes:
-        floors: The chance floor of every gap at each K, as `chance_floors` names them.
-        spread: Standard deviation of the scores of each list, ``[Q]``.
-        overall: Values of all lists together, RSP and REO at each K, as `parities` names them.
-    """
-
-    floors: dict[str, Floor]
-    spread: Tensor
-    overall: Mapping[str, Overall] = NOTHING
-
-
-def beside_gaps(
-    scorer: nn.Module,
-    blocks: Sequence[Batch],
-    ks: Sequence[int],
-    *,
-    seed: int,
-    member: Tensor | None = None,
-) -> Beside:
-    """Return what tells gaps from chance and from flat scores; all lists are held at once.
-
-    `member` is that of `parities`.
-    """
-    scores = _stacked([score(scorer, batch) for batch in blocks], padding=0.0)
-    group = _stacked([batch.group for batch in blocks], padding=-1)
-    mask = _stacked([batch.mask for batch in blocks], padding=False)
-    relevance = _stacked([batch.relevance for batch in blocks], padding=0.0)
-    shuffles = _most_shuffles(len(scores))
-    return Beside(
-        floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
-        spread=score_spread(scores, mask=mask),
-        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member),
-    )
-
-
-def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
-    """Return how well the scores of each list tell its groups apart, ``[Q]``; `group_auc`."""
-    found = [group_auc(score(scorer, one), one.group, mask=one.mask) for one in blocks]
-    return torch.cat(found)
-
-
-def evaluate_full(
-    scorer: nn.Module,
-    part: HeldOut,
-    ks: Sequence[int],
-    *,
-    users: NDArray[np.int64] | None = None,
-) -> dict[str, Tensor]:
-    """Return the same where each user's list is the whole catalogue.
-
-    What a user rated in another part is left out, as it is left out of sampled lists. Only the
-    top of each list is ever held, whatever the number of users. `users` are some of the part's;
-    left out, it is all of them.
-    """
-    ks = checked_ks(ks)
-    users = part.user if users is None else users
-    blocks = _full(scorer, part, ks, users)
-    return _joined(summarise_tops(_tops(block, ks), ks) for block in blocks)
-
-
-def evaluate_full_beside(
-    scorer: nn.Module,
-    part: HeldOut,
-    ks: Sequence[int],
-    *,
-    seed: int,
-    member: Tensor | None = None,
-    users: NDArray[np.int64] | None = None,
-) -> tuple[dict[str, Tensor], Beside]:
-    """Return `evaluate_full`, and what belongs beside the gaps, scoring each user once."""
-    users = part.user if users is None else users
-    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(users))
-    values, floors, spreads = [], [], []
-    counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
-    for block in _full(scorer, part, ks, users):
-        tops = _tops(block, ks)
-        values.append(summarise_tops(tops, ks))
-        counts["rsp"].append(group_counts(tops))
-        counts["reo"].append(group_counts(_tops(_relevant_only(block), ks)))
-        floors.append(
-            floors_of_places(
-                block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
-            )
-        )
-        spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
-        first += len(block.size)
-    whole = {name: torch.cat(parts) for name, parts in counts.items()}
-    overall = parities_of_counts(whole, ks, seed=seed, member=member)
-    beside = Beside(joined_floors(floors), torch.cat(spreads), overall)
-    return _joined(values), beside
-
-
-def sampled_blocks(part: HeldOut, *, unrated: int, seed: int) -> list[Batch]:
-    """Return the sampled lists of a part in blocks; the same for every model."""
-
-    def block(start: int) -> Batch:
-        users = part.user[start : start + BLOCK]
-        lists = part.sampled_of(users, unrated=unrated, seed=seed)
-        return candidate_batch(lists, part.data.group)
-
-    return run_all([partial(block, start) for start in range(0, len(part.user), BLOCK)])
-
-
-class FullBlock(NamedTuple):
-    """Lists of the whole catalogue, of which only the top is there.
-
-    Attributes:
-        places: Those of the longest top.
-        size: Items of each group in the whole list, ``[Q, G]``.
-        relevant: The same of relevant items, ``[Q, G]``.
-        ideal: Ideal DCG at each K, ``[Q, K]``.
-        spread: Standard deviation of the scores of the whole list, ``[Q]``.
-    """
-
-    places: Places
-    size: NDArray[np.int64]
-    relevant: NDArray[np.int64]
-    ideal: NDArray[np.float64]
-    spread: NDArray[np.float64]
-
-
-def _full(
-    scorer: nn.Module, part: HeldOut, ks: Sequence[int], of: NDArray[np.int64]
-) -> Iterator[FullBlock]:
-    data, own, others = part.data, part.ratings, part.others
-    n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
-    ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
-    relevant = _relevant_sizes(part, n_groups)
-    first = 0
-    for top in top_blocks(scorer, of, k=k, n_items=data.n_items, excluded=others):
-        users, there = of[first : first + len(top.scores)], top.column >= 0
-        first += len(users)
-        places = Places(
-            exposure=np.exp(top.scores - top.log_sum[:, None]),
-            group=np.where(there, data.group[top.column], -1),
-            relevance=relevance_of(
-                top.column, users, own.offsets, own.item, own.rating, data.n_items
-            ),
-            length=there.sum(-1),
-        )
-        size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
-        yield FullBlock(places, size, relevant[users], ideal[users], top.spread)
-
-
-def _tops(block: FullBlock, ks: Sequence[int]) -> Tops:
-    return tops_of_places(block.places, block.size, block.ideal, ks)
-
-
-def _relevant_only(block: FullBlock) -> FullBlock:
-    """Return the same lists with the labels of relevant items alone."""
-    places = block.places
-    group = np.where(places.relevance > 0, places.group, -1)
-    return block._replace(places=places._replace(group=group), size=block.relevant)
-
-
-def _relevant_sizes(part: HeldOut, n_groups: int) -> NDArray[np.int64]:
-    """Return how many relevant items of each group each user has, ``[n_users, G]``."""
-    own, group = part.ratings, part.data.group[part.ratings.item]
-    n_users = len(own.offsets) - 1
-    user = np.repeat(np.arange(n_users), np.diff(own.offsets))
-    counts = (own.rating > 0) & (group >= 0)
-    cell = user[counts] * n_groups + group[counts]
-    return np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
 
 
 def _most_shuffles(n_lists: int) -> int:

@@ -129,7 +129,8 @@ def _validation(folder: Path) -> dict[str, float]:
     """
     kept = folder / "validation-others.json"
     if not kept.exists():
-        config, lists, scorer = open_run(folder, {}, part="validation")
+        run = open_run(folder)
+        config, lists, scorer = run.config, run.user_lists, run.scorer
         part = lists.validation
         chosen_by = some_users(part, seed=config.seed, most=MOST_USERS)
         others = np.setdiff1d(part.user, chosen_by)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from fairtopk.checkpoints import load_tensors, save_tensors
-from fairtopk.runs.result import sealed
+from fairtopk.runs.result_format import sealed
 
 Do = Callable[[Path], None]
 

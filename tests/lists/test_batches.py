@@ -3,6 +3,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from catalogues import full_lists
 
 import fairtopk as ft
 from fairtopk.lists.batch import candidate_batch, list_batch
@@ -97,7 +98,7 @@ def test_threads_draw_the_same_lists(lists: ft.Lists) -> None:
 
 
 def test_whole_catalogue_blocks_become_batches_of_their_own(lists: ft.Lists) -> None:
-    for found in lists.test.full(block=59):
+    for found in full_lists(lists.test, block=59):
         batch = candidate_batch(found, lists.data.group)
         batch.item[0, 0] = 7  # writable: torch would warn of a view of the catalogue
         assert batch.item.shape == (len(found.user), 120)

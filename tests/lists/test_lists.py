@@ -3,6 +3,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from catalogues import full_lists
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -127,7 +128,7 @@ def test_the_whole_catalogue_leaves_out_only_what_other_parts_hold(
     lists = ft.split(data, test=1, validation=1)
 
     def only(part: HeldOut) -> tuple[list[bool], list[float]]:
-        (found,) = part.full(block=8)
+        (found,) = full_lists(part, block=8)
         assert found.item.tolist() == [[0, 1, 2, 3]]
         return found.mask[0].tolist(), found.relevance[0].tolist()
 
@@ -152,14 +153,6 @@ def test_some_users_have_the_lists_they_have_among_all() -> None:
     found, whole = part.sampled_of(some, unrated=20, seed=1), part.sampled(unrated=20, seed=1)
     assert (found.item == whole.item[some]).all()
     assert (found.relevance == whole.relevance[some]).all()
-
-
-def test_blocks_of_the_catalogue_cover_every_user_once() -> None:
-    data = ft.make_synthetic(ft.SyntheticShape(50, 100, 1_500), seed=0).data
-    lists = ft.split(data)
-    blocks = list(lists.test.full(block=7))
-    assert np.concatenate([block.user for block in blocks]).tolist() == lists.test.user.tolist()
-    assert sum((block.relevance > 0).sum() for block in blocks) == 5 * 50
 
 
 def test_the_same_seed_gives_the_same_lists_and_another_seed_others() -> None:
@@ -210,8 +203,6 @@ def test_a_split_that_cannot_be_made_is_refused(
         ft.split(data, test=1, validation=2.5)  # type: ignore[arg-type]
     with pytest.raises(ft.InputError, match="seed must be at least 0, got -1"):
         ft.split_random(data, test=1, validation=1, seed=-1)
-    with pytest.raises(ft.InputError, match="block must be at least 1"):
-        next(ft.split(data, test=1, validation=1).test.full(block=-1))
     with pytest.raises(ft.InputError, match="unrated must be at least 1, got 0"):
         ft.split(data, test=1, validation=1).test.sampled(unrated=0)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from catalogues import full_lists
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.batch import candidate_batch
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
@@ -16,9 +16,8 @@ from fairtopk.reporting.rankings import rankings_of
 from fairtopk.reporting.results import Rankings, collect
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.measure import evaluate_run
-from fairtopk.runs.open import load_model, loader
-from fairtopk.runs.result import write_result
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import cached_loader, open_run
 from fairtopk.runs.run import train_run
 
 K = 10
@@ -43,22 +42,22 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for method in ({"name": "k-song"}, {"name": "kso-red", "c_relative": 1.0}):
         out = folder / str(method["name"])
         train_run(config_of(method), out)
-        write_result(out / "metrics-full.json", *evaluate_run(out, {"protocol": "full"}))
+        measure_run(open_run(out), protocol="full").save(out / "metrics-full.json")
     return folder
 
 
 def lists_of(config: Config) -> Lists:
-    return loader()(config.data, config.seed)
+    return cached_loader()(config.data, config.seed)
 
 
 def test_rankings_are_those_of_the_most_unfair_lists(trained: Path) -> None:
     view = views_of(collect(trained).results)[0]
-    found = rankings_of(trained, view, loader())
+    found = rankings_of(trained, view, cached_loader())
     assert isinstance(found, Rankings)
     config = config_of({"name": "k-song"})
     lists = lists_of(config)
-    (block,) = sampled_blocks(lists.test, unrated=50, seed=config.seed)
-    scores = score(load_model(trained / "k-song", lists, config), block)
+    (block,) = lists.test.batches(unrated=50, seed=config.seed)
+    scores = score(open_run(trained / "k-song", load=lambda *_: lists).scorer, block)
     gaps = load_tensors(trained / "k-song" / "per_query.safetensors").tensors["exposure_gap@10"]
     worst = int(gaps.nan_to_num(-1).argmax())
     valid = torch.where(block.mask[worst], scores[worst], -torch.inf)
@@ -74,15 +73,15 @@ def test_rankings_are_those_of_the_most_unfair_lists(trained: Path) -> None:
 def test_rankings_of_the_full_catalogue_leave_out_what_was_rated(trained: Path) -> None:
     full = views_of(collect(trained).results)[1]
     assert full.label.endswith("full catalogue")
-    found = rankings_of(trained, full, loader())
+    found = rankings_of(trained, full, cached_loader())
     assert isinstance(found, Rankings)
     config = config_of({"name": "k-song"})
     lists = lists_of(config)
     kept = load_tensors(trained / "k-song" / "per_query-full.safetensors").tensors
     worst = int(kept["user"][kept["exposure_gap@10"].nan_to_num(-1).argmax()])
-    (catalogue,) = (one for one in lists.test.full(block=1) if one.user[0] == worst)
+    (catalogue,) = (one for one in full_lists(lists.test, block=1) if one.user[0] == worst)
     batch = candidate_batch(catalogue, lists.data.group)
-    scores = score(load_model(trained / "k-song", lists, config), batch)
+    scores = score(open_run(trained / "k-song", load=lambda *_: lists).scorer, batch)
     top = torch.where(batch.mask, scores, -torch.inf)[0].argsort(descending=True)[:K]
     row = "".join(str(int(group)) for group in batch.group[0][top])
     assert found.rows_before[0] == row
@@ -90,7 +89,7 @@ def test_rankings_of_the_full_catalogue_leave_out_what_was_rated(trained: Path) 
 
 def test_rankings_need_the_models(trained: Path, tmp_path: Path) -> None:
     view = views_of(collect(trained).results)[0]
-    said = rankings_of(tmp_path, view, loader())
+    said = rankings_of(tmp_path, view, cached_loader())
     assert said == "the data or the models could not be loaded again"
 
 

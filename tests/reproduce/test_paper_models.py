@@ -23,7 +23,7 @@ from fairtopk.reproduce.figures import Pictures, falls_of, pictures_of, rankings
 from fairtopk.reproduce.tables import flattening_table
 from fairtopk.reproduce.views import PaperView, paper_view
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.open import loader
+from fairtopk.runs.open import cached_loader
 from fairtopk.runs.run import train_run
 
 K, UNRATED, HELD_OUT = 10, 50, 5
@@ -61,7 +61,7 @@ def view(runs: Path) -> PaperView:
 def test_a_picture_shows_whole_lists_at_c_0_at_100k_and_at_the_largest(
     runs: Path, view: PaperView
 ) -> None:
-    found = pictures_of(runs, view, loader())
+    found = pictures_of(runs, view, cached_loader())
     assert isinstance(found, Pictures)
     assert found.runs == ("0", "2")  # 100K is the largest here
     assert [title.partition(" (")[0] for title in found.sides] == [
@@ -79,7 +79,7 @@ def test_a_picture_shows_whole_lists_at_c_0_at_100k_and_at_the_largest(
 def test_gaps_of_lists_scored_again_are_those_of_the_metrics_file(
     runs: Path, view: PaperView
 ) -> None:
-    found, words = falls_of(runs, view, loader())
+    found, words = falls_of(runs, view, cached_loader())
     assert [one.point.label for one in found] == ["C = 1000", "C = 100000"]
     for one in found:
         (fall,) = one.seeds[f"exposure_gap@{K}"]
@@ -99,10 +99,10 @@ def test_falls_are_measured_once_for_a_pair_of_models(
 ) -> None:
     folder = tmp_path / "runs"
     shutil.copytree(runs, folder)
-    first, _ = falls_of(folder, view, loader())
+    first, _ = falls_of(folder, view, cached_loader())
     for model in folder.rglob("model.safetensors"):
         model.unlink()
-    assert falls_of(folder, view, loader())[0] == first
+    assert falls_of(folder, view, cached_loader())[0] == first
     assert view.base is not None
     before, after = view.base.results[0], first[0].point.results[0]
     other = {name: {"mean": 2 * cell["mean"]} for name, cell in before.metrics.items()}
@@ -118,10 +118,10 @@ def test_falls_are_measured_once_for_a_pair_of_models(
 
 
 def test_a_model_that_is_gone_is_told(runs: Path, view: PaperView, tmp_path: Path) -> None:
-    assert pictures_of(tmp_path, view, loader()) == (
+    assert pictures_of(tmp_path, view, cached_loader()) == (
         "the data or the models could not be loaded again"
     )
-    found, words = falls_of(tmp_path, view, loader())
+    found, words = falls_of(tmp_path, view, cached_loader())
     assert found == []
     assert "KSO-RED, C = 1000; KSO-RED, C = 100000" in words
 
@@ -130,14 +130,14 @@ def test_without_k_song_there_is_no_picture(runs: Path, view: PaperView) -> None
     alone = [result for result in collect(runs).results if result.run.method != "k-song"]
     found = paper_view("embedded", None, "sampled", alone)
     assert found is not None
-    assert pictures_of(runs, found, loader()) == "KSO-RED or K-SONG was not run"
+    assert pictures_of(runs, found, cached_loader()) == "KSO-RED or K-SONG was not run"
 
 
 def test_flatter_scores_of_the_same_order_are_flattening_alone(
     runs: Path, view: PaperView
 ) -> None:
     assert view.base is not None
-    blind = scored(runs, view.base.results[0], loader())
+    blind = scored(runs, view.base.results[0], cached_loader())
     fair = blind._replace(scores=blind.scores / 3)
     (fall,) = {fall for name, fall in falls(blind, fair, [K]).items() if "released" not in name}
     assert fall.share == pytest.approx(1.0, abs=1e-4)
@@ -156,7 +156,7 @@ def test_where_no_temperature_will_do_the_share_is_undefined(
     runs: Path, view: PaperView
 ) -> None:
     assert view.base is not None
-    blind = scored(runs, view.base.results[0], loader())
+    blind = scored(runs, view.base.results[0], cached_loader())
     fair = Scored(1e9 * blind.scores, blind.lists)  # the first item has all exposure
     fall = falls(blind, fair, [K])[f"exposure_gap@{K}"]
     assert fall.flat != fall.flat

@@ -13,7 +13,6 @@ from torch import Tensor
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.ranking import order
 from fairtopk.metrics import representation_gap
 from fairtopk.reranking import prefix_table
@@ -27,7 +26,7 @@ def lists() -> Lists:
     """The scores and groups of sampled test lists."""
     made = ft.make_synthetic(SIZES["demo"], bias=2.0, seed=0)
     split = ft.split(made.data)
-    (batch,) = sampled_blocks(split.test, unrated=100, seed=0)
+    (batch,) = split.test.batches(unrated=100, seed=0)
     train = split.train
     seen = np.bincount(train.item, minlength=made.data.n_items)
     grade = np.bincount(train.item, train.rating, made.data.n_items) / np.maximum(seen, 1)

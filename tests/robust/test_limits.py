@@ -9,15 +9,13 @@ import pytest
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_scorer
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.measure import longest_list
-from fairtopk.runs.open import load_model
+from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 
 
@@ -41,8 +39,8 @@ def lists() -> Lists:
 
 def treatment_gap(out: Path, settings: Config, lists: Lists) -> float:
     """Exposure over merit, of the minority less that of the rest, in whole test lists."""
-    (block,) = sampled_blocks(lists.test, unrated=40, seed=0)
-    scores = score(load_model(out, lists, settings), block)
+    (block,) = lists.test.batches(unrated=40, seed=0)
+    scores = score(open_run(out, load=lambda *_: lists).scorer, block)
     exposure = ft.metrics.group_rank_exposures(scores, block.group, k=45, mask=block.mask)
     merit = load_tensors(out / "model.safetensors").tensors["merit"]
     mean = (exposure[:, :2] / merit).nanmean(0)
@@ -81,7 +79,7 @@ def test_lists_that_cannot_have_what_is_asked_for_are_marked(
 
 
 def test_lists_of_one_side_alone_have_no_multiplier(lists: Lists) -> None:
-    blocks = sampled_blocks(lists.test, unrated=40, seed=0)
+    blocks = lists.test.batches(unrated=40, seed=0)
     alone = [block._replace(group=block.group.clamp(max=0)) for block in blocks]
     model = build_scorer(config(), lists.data)
     assert isinstance(model, RobustRanker)
@@ -105,9 +103,9 @@ def test_lists_too_long_to_be_sampled_are_refused_before_training(
     for parts in by_five:
         for part in (parts.test, parts.validation):
             for unrated in (10, 140):
-                blocks = sampled_blocks(part, unrated=unrated, seed=0)
+                blocks = part.batches(unrated=unrated, seed=0)
                 longest = max(int(block.mask.sum(-1).max()) for block in blocks)
-                assert longest_list(part, config(unrated=unrated)) == longest
+                assert part.longest(unrated=unrated) == longest
 
 
 def test_ratings_without_any_above_0_are_refused(tmp_path: Path) -> None:

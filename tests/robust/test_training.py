@@ -17,8 +17,10 @@ from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
-from fairtopk.runs.measure import evaluate_run
-from fairtopk.runs.run import AnyTrainer, train_run
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
+from fairtopk.runs.run import train_run
+from fairtopk.runs.stages import AnyTrainer
 
 SMALL = {"rounds": 2, "iterations": 4, "users": 100}
 FEW = SyntheticShape(120, 150, 4_000)
@@ -128,9 +130,9 @@ def test_its_scorer_is_that_of_k_song_and_it_is_reported_beside_it(
 @pytest.mark.slow
 def test_a_run_is_measured_again_and_not_on_the_catalogue(tmp_path: Path) -> None:
     result = train_run(config(c=0.0, model="mf"), tmp_path / "run")
-    assert evaluate_run(tmp_path / "run", {}).result["metrics"] == result["metrics"]
+    assert measure_run(open_run(tmp_path / "run")).result["metrics"] == result["metrics"]
     with pytest.raises(ft.InputError, match="robust ranks a list as a whole"):
-        evaluate_run(tmp_path / "run", {"protocol": "full"})
+        measure_run(open_run(tmp_path / "run", {"protocol": "full"}))
 
 
 @pytest.mark.slow

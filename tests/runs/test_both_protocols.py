@@ -23,14 +23,16 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.measure import (
+    Evaluation,
     disagreement,
-    evaluate_run,
-    measure,
-    measure_other,
+    measure_other_protocol,
+    measure_run,
+    other_protocol_summary,
     some_users,
-    told_of_other,
 )
-from fairtopk.runs.result import Identity, sealed, summary
+from fairtopk.runs.open import OpenRun, open_run
+from fairtopk.runs.result import Identity
+from fairtopk.runs.result_format import sealed
 from fairtopk.runs.run import train_run
 from fairtopk.runs.sweep import run_cell
 
@@ -83,7 +85,7 @@ def without_identity(kept: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_run_ends_with_what_evaluate_would_find_by_the_other_protocol(run: Path) -> None:
-    kept, again = read(run / FULL), evaluate_run(run, {"protocol": "full"})
+    kept, again = read(run / FULL), measure_run(open_run(run, {"protocol": "full"}))
     assert without_identity(kept) == again.result
     values = load_tensors(run / "per_query-full-test-k10-20.safetensors")
     assert without_identity(values.about) == again.queries.about
@@ -111,7 +113,7 @@ def test_a_run_of_the_catalogue_is_measured_on_sampled_lists_too(
     result = train_run(settings, tmp_path / "run", lists=lists)
     assert result["other_protocol"]["file"] == SAMPLED
     kept = read(tmp_path / "run" / SAMPLED)
-    again = evaluate_run(tmp_path / "run", {"protocol": "sampled"}).result
+    again = measure_run(open_run(tmp_path / "run", {"protocol": "sampled"})).result
     assert without_identity(kept) == again
 
 
@@ -148,7 +150,7 @@ def test_of_a_large_catalogue_a_seeded_sample_of_users_is_measured(
     assert result["users"] == {"measured": 1_000, "of": 1_000}
     kept = load_tensors(tmp_path / "run" / "per_query-full-test-k10-20.safetensors").tensors
     np.testing.assert_array_equal(kept["user"], users)
-    whole = evaluate_run(tmp_path / "run", {"protocol": "full"}).queries.tensors
+    whole = measure_run(open_run(tmp_path / "run", {"protocol": "full"})).queries.tensors
     mine = torch.isin(whole["user"], kept["user"])
     torch.testing.assert_close(kept["ndcg@20"], whole["ndcg@20"][mine])
     (_, sample) = collect(tmp_path).results
@@ -164,11 +166,11 @@ def swept(lists: Lists, out: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]
     """Return what a cell of a sweep that asks for both protocols measures anew."""
     measured = []
 
-    def spy(scorer: nn.Module, lists: Lists, config: Config) -> Any:
-        measured.append(config.evaluation.protocol)
-        return measure(scorer, lists, config)
+    def spy(run: OpenRun, *, protocol: str) -> Evaluation:
+        measured.append(protocol)
+        return measure_run(run, protocol=protocol)
 
-    monkeypatch.setattr(cells, "measure", spy)
+    monkeypatch.setattr(cells, "measure_run", spy)
     monkeypatch.setattr(cells, "_load", lambda data, seed: lists)
     run_cell(Cell("cell", config(), ("full",)), out)
     return measured
@@ -196,9 +198,9 @@ def test_what_has_one_protocol_is_left_out_and_says_why(lists: Lists, tmp_path: 
     letor = {"data": {"source": "letor", "path": "x"}, "method": {"name": "k-song"}}
     documents = check_config(letor, "test")
     for settings, why in ((robust, "the catalogue is too long"), (documents, "whole lists")):
-        other = measure_other(nn.Identity(), lists, settings, tmp_path, WHO)
+        other = measure_other_protocol(OpenRun(tmp_path, settings, lists, WHO, nn.Identity()))
         assert other is None
-        assert why in told_of_other(settings, other)["left_out"]
+        assert why in other_protocol_summary(settings, other)["left_out"]
         assert disagreement({}, other, lists.data.group_names) is None
     assert not list(tmp_path.iterdir())
 
@@ -266,17 +268,15 @@ def test_a_model_that_is_fair_on_short_lists_alone_is_warned_of(
     scores = torch.where(group == 0, 0.5, 0.0)
     scores[torch.nonzero(group == 1)[:60, 0]] = 1.0
     settings = config(evaluation={"k": [10], "unrated": 30})
-    scorer = ByItem(scores)
-    found = measure(scorer, lists, settings)
-    own = summary(settings, lists, found, part="test")
-    other = measure_other(scorer, lists, settings, tmp_path, WHO)
-    said = disagreement(own, other, lists.data.group_names)
+    run = OpenRun(tmp_path, settings, lists, WHO, ByItem(scores))
+    other = measure_other_protocol(run)
+    said = disagreement(measure_run(run).result, other, lists.data.group_names)
     assert said is not None
     assert f"{lists.data.group_names[0]} gets more than the rest by rank on sampled" in said
     fair = ByItem(torch.rand(len(group), generator=torch.Generator().manual_seed(0)))
-    own = summary(settings, lists, measure(fair, lists, settings), part="test")
-    other = measure_other(fair, lists, settings, tmp_path, WHO)
-    assert disagreement(own, other, lists.data.group_names) is None
+    run = run._replace(scorer=fair)
+    other = measure_other_protocol(run)
+    assert disagreement(measure_run(run).result, other, lists.data.group_names) is None
 
 
 def test_a_warning_is_shown_after_training_and_on_the_page(

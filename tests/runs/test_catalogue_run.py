@@ -15,7 +15,8 @@ from fairtopk.runs import build
 from fairtopk.runs import build as phases
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config
-from fairtopk.runs.run import AnyTrainer, train_run
+from fairtopk.runs.run import train_run
+from fairtopk.runs.stages import AnyTrainer
 from fairtopk.training.samplers import ListSampler
 
 METHOD = {"name": "kso-red", "preset": "catalogue", "k": 10, "c_relative": 1.0}

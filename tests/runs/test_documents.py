@@ -13,16 +13,17 @@ import torch
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
-from fairtopk.lists.queries import DocumentLists
+from fairtopk.lists.queries import QueryLists
 from fairtopk.models.scoring import score
 from fairtopk.reporting.page import report
 from fairtopk.reporting.results import collect
 from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config
-from fairtopk.runs.measure import evaluate_run
-from fairtopk.runs.open import load_model, open_any_run, open_run
-from fairtopk.runs.run import AnyTrainer, train_run
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
+from fairtopk.runs.run import train_run
+from fairtopk.runs.stages import AnyTrainer
 from fairtopk.serving.export import export_run
 
 DPR = {"batches": 1, "samples": 100}
@@ -108,7 +109,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits_and_is_measured_again(
             train_run(settings, parts, report=stop, resume=resume)
     train_run(settings, parts, resume=True)
     assert same(whole, parts)
-    again = evaluate_run(whole, {})
+    again = measure_run(open_run(whole))
     assert again.result["metrics"] == result["metrics"]
     assert load_config(whole / "config.toml") == settings
     names = {"config.toml", "metrics.json", "log.jsonl", "provenance.json"}
@@ -131,8 +132,8 @@ def test_a_penalty_lowers_the_gap_and_needs_no_groups_to_score(
     gaps = {name: abs(one["rank_exposure_gap_signed@5"]["mean"]) for name, one in found.items()}
     assert gaps["kso-red"] < 0.7 * gaps["k-song"]
     assert found["k-song"]["ndcg@5"]["mean"] > 0.9
-    trained = open_any_run(tmp_path / "kso-red")
-    assert isinstance(trained.lists, DocumentLists)
+    trained = open_run(tmp_path / "kso-red")
+    assert isinstance(trained.lists, QueryLists)
     batch = trained.lists.test.blocks()[0]
     blind = batch._replace(group=torch.full_like(batch.group, -1))
     assert torch.equal(score(trained.scorer, batch), score(trained.scorer, blind))
@@ -143,7 +144,7 @@ def test_queries_are_held_out_as_the_seed_says_and_the_scale_is_that_of_training
 ) -> None:
     settings = config(file, data={"test": 0.3, "validation": 0.1})
     lists = build_any_lists(settings.data, seed=0)
-    assert isinstance(lists, DocumentLists)
+    assert isinstance(lists, QueryLists)
     sizes = [len(part.user) for part in (lists.train, lists.validation, lists.test)]
     assert sizes == [30, 5, 15]
     other = build_any_lists(settings.data, seed=1)
@@ -187,16 +188,16 @@ def test_what_takes_users_and_items_refuses_a_run_of_documents(
 ) -> None:
     train_run(config(file), tmp_path / "run")
     with pytest.raises(ft.InputError, match="was trained on documents with features, and this"):
-        open_run(tmp_path / "run")
+        _ = open_run(tmp_path / "run").user_lists
     with pytest.raises(ft.InputError, match=r"ranked in whole lists; leave out .*, got 'full'"):
-        evaluate_run(tmp_path / "run", {"protocol": "full"})
+        measure_run(open_run(tmp_path / "run", {"protocol": "full"}))
     file_b = tmp_path / "other.txt"
     file_b.write_text(file.read_text().replace("0.1", "0.2"))
     with pytest.raises(ft.InputError, match="the data is not what"):
-        evaluate_run(tmp_path / "run", {}, data=file_b)
+        measure_run(open_run(tmp_path / "run", data=file_b))
     moved = tmp_path / "moved.txt"
     moved.write_text(file.read_text())
-    assert evaluate_run(tmp_path / "run", {}, data=moved).result["metrics"] == metrics(
+    assert measure_run(open_run(tmp_path / "run", data=moved)).result["metrics"] == metrics(
         tmp_path / "run"
     )
 
@@ -215,8 +216,8 @@ def test_an_exported_model_scores_documents_like_the_run_and_has_a_card(
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(tmp_path / "m.onnx")
     assert [one.name for one in session.get_inputs()] == ["features"]
-    trained = open_any_run(tmp_path / "run")
-    assert isinstance(trained.lists, DocumentLists)
+    trained = open_run(tmp_path / "run")
+    assert isinstance(trained.lists, QueryLists)
     batch = trained.lists.test.blocks()[0]
     expected = score(trained.scorer, batch)
     for row, inside in enumerate(batch.mask):
@@ -345,4 +346,4 @@ def test_the_example_runs_on_any_letor_file(file: Path, tmp_path: Path) -> None:
     settings = load_config(example, [*changes, "training.epochs=1", "training.warmup_epochs=1"])
     train_run(settings, tmp_path / "run")
     lists = build_any_lists(settings.data, seed=settings.seed)
-    assert load_model(tmp_path / "run", lists, settings).training is False
+    assert open_run(tmp_path / "run", load=lambda *_: lists).scorer.training is False

@@ -12,14 +12,13 @@ from torch import Tensor
 
 import fairtopk as ft
 from fairtopk.checkpoints import load_tensors
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
 from fairtopk.runs import build
 from fairtopk.runs import build as phases
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.open import load_model
+from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 from fairtopk.training.loop import Trainer
 
@@ -59,8 +58,8 @@ def weights(out: Path) -> dict[str, Tensor]:
 
 def unfairness(out: Path, settings: Config, lists: Lists) -> dict[str, float]:
     """RSP and REO on the test lists."""
-    (block,) = sampled_blocks(lists.test, unrated=300, seed=0)
-    scores = score(load_model(out, lists, settings), block)
+    (block,) = lists.test.batches(unrated=300, seed=0)
+    scores = score(open_run(out, load=lambda *_: lists).scorer, block)
     found = {
         "dpr-rsp": ft.metrics.rsp(scores, block.group, k=K, mask=block.mask),
         "dpr-reo": ft.metrics.reo(scores, block.relevance, block.group, k=K, mask=block.mask),

@@ -13,7 +13,8 @@ from fairtopk.objectives.dpr import Dpr
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.measure import evaluate_run
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 
 K = 20
@@ -73,7 +74,7 @@ def test_items_in_several_groups_lower_the_unfairness_between_these(
     assert found[1.0][f"ndcg@{K}"]["mean"] > 0.85 * found[0.0][f"ndcg@{K}"]["mean"]
     kept = json.loads((tmp_path / "1.0" / "metrics.json").read_text())
     assert kept["c_is"] == "weight of the loss of the adversary"
-    full = evaluate_run(tmp_path / "1.0", {"protocol": "full"}).result["metrics"]
+    full = measure_run(open_run(tmp_path / "1.0", {"protocol": "full"})).result["metrics"]
     assert sorted(full[f"rsp_split@{K}"]["by_group"]) == ["a", "b", "horror"]
     assert full[f"rsp_split@{K}"]["mean"] < found[0.0][f"rsp_split@{K}"]["mean"]
 

@@ -30,8 +30,10 @@ from fairtopk.runs.goal import (
     with_weight,
 )
 from fairtopk.runs.goal_run import search_weight
-from fairtopk.runs.measure import evaluate_run
-from fairtopk.runs.result import read_result, sealed
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
+from fairtopk.runs.result import read_result
+from fairtopk.runs.result_format import sealed
 from fairtopk.runs.run import train_run
 
 TOML = """
@@ -173,7 +175,7 @@ def test_a_search_leaves_the_run_of_its_choice(searched: Searched) -> None:
     ours, tried = (load_tensors(one / "model.safetensors").tensors
                    for one in (out, out / told["chosen"]["run"]))  # fmt: skip
     assert all(torch.equal(ours[name], tried[name]) for name in ours)
-    again = evaluate_run(out, {}).result["metrics"]
+    again = measure_run(open_run(out)).result["metrics"]
     assert again == json.loads((out / "metrics.json").read_text())["metrics"]
     whole = train_run(load_config(out / "config.toml"), out, resume=True)
     assert whole["metrics"] == again
@@ -184,13 +186,13 @@ def test_figures_are_of_validation_lists_and_relative_to_colour_blind(
     searched: Searched,
 ) -> None:
     told, out = searched.told, searched.out
-    blind = evaluate_run(out / "tries" / "colour-blind", {}, part="validation").result
+    blind = measure_run(open_run(out / "tries" / "colour-blind", {}), "validation").result
     assert blind["c_relative"] == 0
     for key, name in (("target", TARGET), ("keep", "ndcg@20")):
         base = blind["metrics"][name]["mean"]
         assert told["colour_blind"][key] == base
         for one in told["tries"]:
-            own = evaluate_run(out / one["run"], {}, part="validation").result
+            own = measure_run(open_run(out / one["run"], {}), "validation").result
             assert own["metrics"][name]["mean"] == one[key]
             assert one[f"{key}_relative"] == pytest.approx(one[key] / base)
 

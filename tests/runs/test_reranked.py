@@ -20,8 +20,9 @@ from fairtopk.reporting.results import collect, with_reranked
 from fairtopk.reranking.request import RerankRequest
 from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.rerank import OpenRun, open_run, rerank_run, result_name
-from fairtopk.runs.result import write_result
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import OpenRun, open_run
+from fairtopk.runs.rerank import result_name
 from fairtopk.runs.run import train_run
 
 K = 10
@@ -54,7 +55,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def blind(runs: Path) -> OpenRun:
-    return open_run(runs / "blind", {})
+    return open_run(runs / "blind")
 
 
 @pytest.fixture
@@ -65,13 +66,13 @@ def run(run: Run) -> Run:
 @pytest.mark.parametrize("method", RERANKERS)
 def test_every_method_reduces_the_gap_of_the_same_lists(method: str, blind: OpenRun) -> None:
     options = {"group-bonus": {"bonus": 0.04}, "fa-ir": {"alpha": 0.5}}.get(method, {})
-    found = rerank_run(blind, RerankRequest(method, None, options))
-    before, after = blind.own.values, found.found.values
+    found = measure_run(blind, rerank=RerankRequest(method, None, options))
+    before, after = measure_run(blind).values, found.values
     assert before.keys() == after.keys()
     gap = f"rank_exposure_gap_signed@{K}"
     assert float(before[gap].nanmean()) < -0.01
     assert abs(float(after[gap].nanmean())) < 0.8 * abs(float(before[gap].nanmean()))
-    result = found.measured.result
+    result = found.result
     assert result["method"] == f"k-song + {method}"
     assert result["needs_labels_when_serving"] is True
     assert result["reranked"]["k"] == K
@@ -86,58 +87,59 @@ def test_every_method_reduces_the_gap_of_the_same_lists(method: str, blind: Open
 def test_a_re_ranker_that_changes_nothing_has_the_numbers_of_the_run(
     protocol: str, part: str, runs: Path
 ) -> None:
-    opened = open_run(runs / "blind", {"protocol": protocol}, part=part)
-    found = rerank_run(opened, RerankRequest("group-bonus", None, {"bonus": 0.0}))
-    for name, values in opened.own.values.items():
+    run = open_run(runs / "blind")
+    own = measure_run(run, part, protocol)
+    found = measure_run(run, part, protocol, RerankRequest("group-bonus", None, {"bonus": 0.0}))
+    for name, values in own.values.items():
         if name == "group_auc":  # of equal scores it counts half, and none are equal any more
             continue
         torch.testing.assert_close(
-            found.found.values[name].double(),
+            found.values[name].double(),
             values.double(),
             equal_nan=True,
             rtol=1e-4,
             atol=1e-6,
         )
-    assert found.found.beside is not None
-    assert opened.own.beside is not None
-    floors, own = found.found.beside.floors, opened.own.beside.floors
-    assert floors.keys() == own.keys()
+    floors = found.context.floors
+    assert floors.keys() == own.context.floors.keys()
     for name, floor in floors.items():
-        assert tuple(floor) == pytest.approx(tuple(own[name]), rel=1e-6)
+        assert tuple(floor) == pytest.approx(tuple(own.context.floors[name]), rel=1e-6)
 
 
 @pytest.mark.slow
 def test_blocks_of_users_change_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = RerankRequest("exposure-lp", 3, {})
     opened = open_run(runs / "blind", {"protocol": "full"})
-    expected = rerank_run(opened, asked).found.values
+    expected = measure_run(opened, rerank=asked).values
     monkeypatch.setattr("fairtopk.runs.rerank.BLOCK_CELLS", 300 * 800)
-    found = rerank_run(opened, asked).found.values
+    found = measure_run(opened, rerank=asked).values
     for name, values in expected.items():
         torch.testing.assert_close(found[name], values, equal_nan=True)
 
 
 def test_groups_are_named_as_in_the_data(blind: OpenRun) -> None:
-    named = rerank_run(blind, RerankRequest("det-greedy", K, {"targets": {"a": 0.3}}, "mark"))
-    assert named.measured.result["reranked"]["settings"] == {"targets": {"0": 0.3}}
-    shares = named.found.values[f"representation_gap_signed@{K}"]
+    named = measure_run(
+        blind, rerank=RerankRequest("det-greedy", K, {"targets": {"a": 0.3}}, "mark")
+    )
+    assert named.result["reranked"]["settings"] == {"targets": {"0": 0.3}}
+    shares = named.values[f"representation_gap_signed@{K}"]
     assert float(shares.nanmean()) > 0
     with pytest.raises(InputError, match="no group is called 'c': the groups are a, b"):
-        rerank_run(blind, RerankRequest("fa-ir", K, {"group": "c"}))
+        measure_run(blind, rerank=RerankRequest("fa-ir", K, {"group": "c"}))
 
 
 def test_lists_that_cannot_have_it_are_refused_or_marked(blind: OpenRun) -> None:
     sentence = r"^det-cons: user \S+ has \d+ items of 'a' where its top 50 needs 45; lower its "
     asked = RerankRequest("det-cons", 50, {"targets": {"a": 0.9}})
     with pytest.raises(InputError, match=sentence):
-        rerank_run(blind, asked)
-    marked = rerank_run(blind, asked._replace(infeasible="mark"))
-    assert marked.measured.result["reranked"]["unmet"] == 1_000
+        measure_run(blind, rerank=asked)
+    marked = measure_run(blind, rerank=asked._replace(infeasible="mark"))
+    assert marked.result["reranked"]["unmet"] == 1_000
 
 
 def test_merit_of_a_model_that_scores_below_0_is_refused(blind: OpenRun) -> None:
     with pytest.raises(InputError, match="scores of the model are below 0; use --notion"):
-        rerank_run(blind, RerankRequest("exposure-lp", K, {"notion": "impact"}))
+        measure_run(blind, rerank=RerankRequest("exposure-lp", K, {"notion": "impact"}))
 
 
 @pytest.mark.slow
@@ -151,7 +153,7 @@ def test_no_two_requests_have_one_file(blind: OpenRun) -> None:
         RerankRequest("det-cons", K, {"targets": {"b": 0.2}}),
         RerankRequest("det-cons", K, {}),
     ]
-    names = {result_name(rerank_run(blind, one).measured.result) for one in requests}
+    names = {result_name(measure_run(blind, rerank=one).result) for one in requests}
     assert len(names) == len(requests)
 
 
@@ -216,8 +218,8 @@ def test_the_page_tells_how_many_lists_have_not_what_was_asked_for(
     runs = tmp_path / "runs"
     shutil.copytree(blind.out, runs / "blind", ignore=shutil.ignore_patterns("*rerank-*"))
     asked = RerankRequest("det-cons", 50, {"targets": {"a": 0.9}}, "mark")
-    result, *kept = rerank_run(blind, asked).measured
-    write_result(runs / "blind" / result_name(result), result, *kept)
+    found = measure_run(blind, rerank=asked)
+    found.save(runs / "blind" / found.name)
     sweep = with_reranked(runs, collect(runs))
     (line,) = sweep.missing
     assert line.startswith("blind: 1,000 of 1,000 lists of rerank-det-cons-targets")

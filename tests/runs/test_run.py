@@ -16,7 +16,8 @@ from fairtopk.runs import build
 from fairtopk.runs import build as phases
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
-from fairtopk.runs.measure import evaluate_run
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
 from fairtopk.runs.run import is_begun, train_run
 from fairtopk.training.loop import Trainer
 
@@ -99,7 +100,7 @@ def test_a_run_keeps_the_values_of_each_user(lists: Lists, tmp_path: Path) -> No
         "part": "test", "protocol": "sampled", "unrated": 100, "seed": 0,
         "metrics": per_user, "identity": result["identity"],
     }  # fmt: skip
-    full = evaluate_run(tmp_path / "run", {"protocol": "full", "k": [5]}, part="validation")
+    full = measure_run(open_run(tmp_path / "run", {"protocol": "full", "k": [5]}), "validation")
     per_user = {name for name in full.result["metrics"] if not is_of_all_users(name)}
     assert set(full.queries.tensors) == {*per_user, "user"}
     assert full.queries.about["part"] == "validation"
@@ -249,14 +250,14 @@ def test_a_run_that_diverges_before_its_first_checkpoint_leaves_a_folder_to_use_
 @pytest.mark.slow
 def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) -> None:
     result = train_run(config(), tmp_path / "run", lists=lists)
-    again = evaluate_run(tmp_path / "run", {}).result
+    again = measure_run(open_run(tmp_path / "run")).result
     assert again["metrics"] == result["metrics"]
     assert again["score_spread"] == result["score_spread"]
     gap, floor = (again["metrics"][f"representation_gap{one}@10"] for one in ("", "_floor"))
     assert 0 < floor["mean"] < 2 * gap["mean"]
     assert floor["n"] == gap["n"]
     changes = {"protocol": "full", "k": [5]}
-    full = evaluate_run(tmp_path / "run", changes, part="validation").result
+    full = measure_run(open_run(tmp_path / "run", changes), "validation").result
     assert (full["protocol"], full["part"]) == ("full", "validation")
     assert full["metrics"]["ndcg@5"]["mean"] < result["metrics"]["ndcg@10"]["mean"]
     assert full["score_spread"]["mean"] > 0
@@ -272,12 +273,12 @@ def test_a_run_is_measured_again_with_other_lists(lists: Lists, tmp_path: Path) 
             assert cell["mean"] == pytest.approx(abs(a - b) / (a + b))
             assert cell["ci95"][0] < cell["ci95"][1]
     with pytest.raises(ft.InputError, match=r"evaluation\.protocol"):
-        evaluate_run(tmp_path / "run", {"protocol": "nonsense"})
+        measure_run(open_run(tmp_path / "run", {"protocol": "nonsense"}))
     with pytest.raises(ft.InputError, match="holds no run"):
-        evaluate_run(tmp_path, {})
+        measure_run(open_run(tmp_path))
     (tmp_path / "run" / "config.toml").write_text("[method")
     with pytest.raises(ft.InputError, match=r"config\.toml is not a TOML file"):
-        evaluate_run(tmp_path / "run", {})
+        measure_run(open_run(tmp_path / "run"))
 
 
 @pytest.fixture(scope="module")

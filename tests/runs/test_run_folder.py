@@ -19,13 +19,16 @@ from fairtopk.errors import Exit, Stopped
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
 from fairtopk.runs import run
-from fairtopk.runs import run as keys
+from fairtopk.runs import stages as keys
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
-from fairtopk.runs.measure import evaluate_run
-from fairtopk.runs.result import Owner, identity_of, read_queries, read_result, sealed
-from fairtopk.runs.run import begin_after, build_trainer, shared_stages, train_run
+from fairtopk.runs.measure import measure_run
+from fairtopk.runs.open import open_run
+from fairtopk.runs.result import Owner, identity_of, read_queries, read_result
+from fairtopk.runs.result_format import sealed
+from fairtopk.runs.run import build_trainer, train_run
+from fairtopk.runs.stages import begin_after, shared_stages
 from fairtopk.serving.export import export_run
 from fairtopk.signals import ENDING
 from fairtopk.training.loop import Trainer
@@ -81,7 +84,7 @@ def edit(path: Path, change: Callable[[str], str]) -> None:
 def test_a_model_of_another_run_is_refused(copied: Path) -> None:
     shutil.copy(copied / "k-song" / "model.safetensors", copied / "kso-red")
     with pytest.raises(ft.InputError, match=r"model\.safetensors is of another run"):
-        evaluate_run(copied / "kso-red", {})
+        measure_run(open_run(copied / "kso-red"))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_an_edited_config_is_refused_and_its_run_left_out_of_a_report(
 ) -> None:
     edit(copied / "kso-red" / "config.toml", lambda text: text.replace(old, new))
     with pytest.raises(ft.InputError, match=r"or the config\.toml beside it was edited"):
-        evaluate_run(copied / "kso-red", {})
+        measure_run(open_run(copied / "kso-red"))
     sweep = collect(copied)
     assert [result.run.name for result in sweep.results if "full" not in result.lists] != []
     assert {result.run.name for result in sweep.results} == {"k-song"}
@@ -125,7 +128,7 @@ def test_weights_that_were_changed_are_refused(copied: Path) -> None:
     content[-1] ^= 1
     path.write_bytes(content)
     with pytest.raises(ft.InputError, match="its checksum does not fit its content"):
-        evaluate_run(copied / "kso-red", {})
+        measure_run(open_run(copied / "kso-red"))
 
 
 def test_tensors_of_another_shape_are_refused_before_they_are_loaded(copied: Path) -> None:
@@ -134,7 +137,7 @@ def test_tensors_of_another_shape_are_refused_before_they_are_loaded(copied: Pat
     name = next(iter(saved.tensors))
     save_tensors(path, saved.tensors | {name: torch.zeros(2, 2)}, saved.about)
     with pytest.raises(ft.InputError, match=r"is torch.float32 of shape \(2, 2\), expected"):
-        evaluate_run(copied / "kso-red", {})
+        measure_run(open_run(copied / "kso-red"))
 
 
 def test_a_finished_run_on_other_data_is_refused(copied: Path) -> None:

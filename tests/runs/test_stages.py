@@ -14,7 +14,8 @@ from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.run import AnyTrainer, teacher_key, train_run
+from fairtopk.runs.run import train_run
+from fairtopk.runs.stages import AnyTrainer, teacher_key
 from fairtopk.runs.sweep import room_of
 
 BASE: dict[str, Any] = {

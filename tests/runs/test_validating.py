@@ -13,7 +13,8 @@ from fairtopk.runs import validation as validating
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, trains_on_catalogue
 from fairtopk.runs.config_file import check_config, dump_config, load_config
-from fairtopk.runs.measure import evaluate_run, some_users
+from fairtopk.runs.measure import measure_run, some_users
+from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 from fairtopk.runs.validation import build_validation
 
@@ -46,7 +47,7 @@ def test_the_log_has_what_is_measured_on_the_lists_that_choose(
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     log = [one for one in map(json.loads, lines) if one["phase"] == "fine-tuning"]
     kept = log[result["chosen_epoch"] - 1]
-    measured = evaluate_run(tmp_path / "run", {"protocol": select_on}, part="validation").result
+    measured = measure_run(open_run(tmp_path / "run"), "validation", select_on).result
     for name in ("ndcg@20", "rank_exposure_gap@20"):
         assert kept[f"valid_{name}"] == pytest.approx(measured["metrics"][name]["mean"])
 

@@ -13,10 +13,9 @@ from commands import Run
 from torch import nn
 
 from fairtopk.checkpoints import load_tensors
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.models.scoring import score
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.measure import evaluate_run
+from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
 from fairtopk.runs.result import measured_ks
 from fairtopk.runs.run import train_run
@@ -66,9 +65,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_run_tells_how_well_groups_can_be_told_from_its_scores(trained: Path) -> None:
-    config, lists, scorer = open_run(trained)
+    run = open_run(trained)
+    config, lists, scorer = run.config, run.user_lists, run.scorer
     expected = []
-    for batch in sampled_blocks(lists.test, unrated=config.evaluation.unrated, seed=0):
+    for batch in lists.test.batches(unrated=config.evaluation.unrated, seed=0):
         for scores, group, mask in zip(
             score(scorer, batch), batch.group, batch.mask, strict=True
         ):
@@ -80,7 +80,7 @@ def test_a_run_tells_how_well_groups_can_be_told_from_its_scores(trained: Path) 
     assert found["n"] == np.isfinite(expected).sum()
     kept = load_tensors(trained / "per_query.safetensors").tensors["group_auc"]
     assert kept.tolist() == pytest.approx(expected, abs=1e-6, nan_ok=True)
-    full = evaluate_run(trained, {"protocol": "full"})
+    full = measure_run(open_run(trained, {"protocol": "full"}))
     assert "group_auc" not in full.result["metrics"]
 
 
@@ -96,7 +96,8 @@ def test_all_users_get_their_items_in_a_file_of_either_kind(
     assert "14 of 30 users" in ended.stdout
     assert f"90 items for 30 users; written to {out}" in ended.stdout
     found = pl.read_parquet(out) if kind == "parquet" else pl.read_csv(out)
-    _, lists, scorer = open_run(trained)
+    run = open_run(trained)
+    lists, scorer = run.user_lists, run.scorer
     expected = recommend(scorer, catalogue_of(lists), k=3)
     assert found.columns == ["user", "item", "rank", "score", "fallback"]
     assert found.drop("score").cast({"rank": pl.Int32}).equals(expected.drop("score"))
@@ -114,7 +115,7 @@ def test_rated_items_come_along_if_asked_for(run: Run, trained: Path, tmp_path: 
 
 def test_more_items_than_there_are_is_told(run: Run, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "recs.parquet"
-    n_items = open_run(trained).lists.data.n_items
+    n_items = open_run(trained).user_lists.data.n_items
     for k, told in ((n_items, False), (n_items + 1, True)):
         ended = run("recommend", trained, "--k", str(k), "--include-rated", "--out", out)
         assert ended.code == 0, ended.stderr
@@ -247,7 +248,8 @@ def test_ids_that_a_spreadsheet_would_run_are_guarded_on_request(
 
 
 def test_names_on_a_card_are_text_and_nothing_else(trained: Path) -> None:
-    config, lists, _ = open_run(trained)
+    run = open_run(trained)
+    config, lists = run.config, run.user_lists
     name = '<img src=x onerror="a()">|[a](b)`\n# c'
     data = replace(lists.data, name=name, group_names=[name, *lists.data.group_names[1:]])
     card = model_card(Card(name, config, replace(lists, data=data), None, 0.0))
@@ -283,7 +285,8 @@ def test_scores_by_the_exported_ids_are_those_of_recommend(
     users, items = (
         pl.read_parquet(exported / f"small.{n}.parquet") for n in ("users", "items")
     )
-    _, lists, scorer = open_run(trained)
+    run = open_run(trained)
+    lists, scorer = run.user_lists, run.scorer
     for user, item, expected in recommend(scorer, catalogue_of(lists), k=1)[
         "user", "item", "score"
     ].iter_rows():

@@ -31,7 +31,7 @@ from fairtopk.signals import ending_in_order
 from fairtopk.terminal import printable, shown
 
 if TYPE_CHECKING:
-    from fairtopk.runs.run import AnyTrainer
+    from fairtopk.runs.stages import AnyTrainer
     from fairtopk.training.progress import Record
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # faults of writing alone

@@ -17,7 +17,6 @@ from rich.console import Console
 from fairtopk.cli.console import say, training_progress
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.errors import InputError
-from fairtopk.evaluation import sampled_blocks
 from fairtopk.lists.users import Lists, split
 from fairtopk.metrics import exposure_gap
 from fairtopk.metrics.names import PROTOCOLS, TABLE_ROWS
@@ -26,7 +25,7 @@ from fairtopk.reporting.page import PAGE, report
 from fairtopk.reporting.rankings import flattened
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.open import load_model
+from fairtopk.runs.open import open_run
 from fairtopk.runs.result import METRICS, Owner, read_result
 from fairtopk.runs.run import train_run
 from fairtopk.storage import alone_in, write_text
@@ -164,8 +163,8 @@ def _flattened_gap(out: Path, lists: Lists, seed: int) -> float:
     scores = {}
     for folder in ("k-song", "kso-red"):
         config = demo_config(METHODS[folder], seed)
-        model = load_model(out / folder, lists, config)
-        blocks = sampled_blocks(lists.test, unrated=config.evaluation.unrated, seed=seed)
+        model = open_run(out / folder, load=lambda *_: lists).scorer
+        blocks = lists.test.batches(unrated=config.evaluation.unrated, seed=seed)
         scores[folder] = torch.cat([score(model, block) for block in blocks])
     mask = torch.cat([block.mask for block in blocks])
     group = torch.cat([block.group for block in blocks])

@@ -206,32 +206,32 @@ def _rerank_run(
     out: Path | None,
 ) -> None:
     from fairtopk.metrics.names import lists_label
-    from fairtopk.runs.rerank import open_run, rerank_run, result_name
-    from fairtopk.runs.result import write_result
+    from fairtopk.runs.measure import measure_run
+    from fairtopk.runs.open import open_run
 
     if out is not None:
         if len(requests) > 1:
             raise InputError("--out is one file, but each bonus writes its own; leave it out")
         _check_out(out, (".json",))
     changes = {"protocol": given["protocol"]} if given["protocol"] is not None else {}
-    run = open_run(source, changes, part=given["part"] or "test", data=given["data"])
+    run, part = open_run(source, changes, data=given["data"]), given["part"] or "test"
+    data, own = run.user_lists.data, measure_run(run, part)
     for request in requests:
         with ProgressBar(pause=SECONDS_BETWEEN_LINES) as bar:
-            found = rerank_run(run, request, progress=bar)
-        result, queries, identity = found.measured
+            found = measure_run(run, part, rerank=request, progress=bar)
+        result, unmet = found.result, found.unmet
+        assert unmet is not None
         title = f"{result['method']} on {lists_label({**result, 'users': None})}"
         if "bonus" in request.options:
             title += f", bonus {request.options['bonus']:g}"
-        beside = found.found.beside
-        floors = beside.floors if beside is not None else {}
-        _show_change(title, run.own.values, found.found.values, floors, run.config.evaluation.k)
-        if found.unmet.count:
-            _say_unmet(found.unmet, found.unmet.words("user", run.lists.data.user_ids))
-        path = out or source / result_name(result)
-        write_result(path, result, queries, identity)
+        ks = run.config.evaluation.k
+        _show_change(title, own.values, found.values, found.context.floors, ks)
+        if unmet.count:
+            _say_unmet(unmet, unmet.words("user", data.user_ids))
+        path = out or source / found.name
+        found.save(path)
         state = "" if result["finished"] else "; measured at the last checkpoint, not the end"
         say(f"written to {path}{state}")
-    data = run.lists.data
     unknown = f"{int((data.group < 0).sum()):,} items"
     _say_conditions(requests[0], data.group_names, unknown)
 

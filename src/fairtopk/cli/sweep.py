@@ -55,7 +55,8 @@ def sweep(
             raise InputError(f"{error}, or continue with --resume") from None
 
     from fairtopk.reporting.page import report
-    from fairtopk.runs.sweep import RESULTS, run_sweep
+    from fairtopk.runs.result import RESULTS
+    from fairtopk.runs.sweep import run_sweep
 
     say_room(cells, out, processes)
     with SweepProgress(cells) as progress, kept_so_far("the same command and --resume"):

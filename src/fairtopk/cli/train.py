@@ -81,8 +81,9 @@ def evaluate(
 
     Example: fairtopk evaluate runs/first --protocol full --k 10,50
     """
-    from fairtopk.runs.measure import evaluate_run
-    from fairtopk.runs.result import metrics_name, per_query_path, write_result
+    from fairtopk.runs.measure import measure_run
+    from fairtopk.runs.open import open_run
+    from fairtopk.runs.result import per_query_path
 
     changes: dict[str, Any] = {}
     if protocol is not None:
@@ -92,12 +93,13 @@ def evaluate(
     for path in (out, per_query_path(out)) if out is not None else ():
         if path.exists():
             raise InputError(f"--out {out}: {path} exists; choose a new file")
-    result, queries, identity = evaluate_run(run, changes, part=part, data=data)
+    found = measure_run(open_run(run, changes, data=data), part)
+    result = found.result
     show_result(result)
     if not result["finished"]:
         say("the run is not finished: this is its last checkpoint")
-    path = out or run / metrics_name(result)
-    write_result(path, result, queries, identity)
+    path = out or run / found.name
+    found.save(path)
     say(f"written to {path}")
 
 
@@ -155,8 +157,8 @@ def train_to_goal(
     """
     from fairtopk.data.registry import warmups_home
     from fairtopk.runs.goal import with_weight
-    from fairtopk.runs.goal_run import GOAL, search_weight
-    from fairtopk.runs.result import METRICS, Owner, read_result, resume_command
+    from fairtopk.runs.goal_run import search_weight
+    from fairtopk.runs.result import GOAL, METRICS, Owner, read_result, resume_command
 
     finished = (out / METRICS).exists()
     try:

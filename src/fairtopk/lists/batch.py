@@ -1,5 +1,6 @@
 """Ranking lists as padded tensors: what a scorer is given and an objective is computed on."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -9,7 +10,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.lists.ranking import ideal_dcg as list_ideal_dcg
-from fairtopk.lists.users import Candidates
 
 
 class Columns(NamedTuple):
@@ -94,6 +94,23 @@ class Batch(Columns):
             weight=self.weight.masked_fill(rated, 0),
             n_items=self.n_items - left_out.round().to(self.n_items.dtype),
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Lists to be ranked, as arrays of queries by slots.
+
+    Attributes:
+        user: The users, ``[Q]``.
+        item: Item numbers, ``[Q, L]``; 0 on padding.
+        relevance: The held-out rating, 0 for unrated items, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+    """
+
+    user: NDArray[np.int64]
+    item: NDArray[np.int32]
+    relevance: NDArray[np.float32]
+    mask: NDArray[np.bool_]
 
 
 def list_batch(

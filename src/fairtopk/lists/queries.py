@@ -1,11 +1,11 @@
-"""From documents with features to ranking lists: splits by query.
+"""Queries with documents that have features: splits by query, and lists as batches.
 
-Lists of documents with features as batches, whose items are rows of the feature table.
-
-Documents with features, split by query: what a run is trained and measured on.
+`QueryLists` is to documents what `Lists` is to users and items, with the same members: a run is
+trained and measured on either. Items of a batch are rows of the feature table.
 """
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +17,11 @@ from fairtopk.checks import checked_kind, checked_number, checked_whole
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION
+from fairtopk.kernels.threads import torch_on_one_thread
 from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.lists.users import Lists
+
+SLOTS = 2**18  # of lists that are scored at once
 
 
 class FeatureSplit(NamedTuple):
@@ -83,6 +87,79 @@ def take_queries(features: Features, queries: NDArray[np.integer]) -> Features:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class QueryPart:
+    """The lists of one part; members are those of `HeldOut`.
+
+    Attributes:
+        data: All documents.
+        user: The numbers of the part's queries, ``[Q]``.
+    """
+
+    data: Features
+    user: NDArray[np.int64]
+
+    def batches(self, *, unrated: int = 0, seed: int = 0) -> list[Batch]:
+        """Return the whole lists some at a time; nothing is sampled, whatever the arguments."""
+        return list(feature_batches(self.data, slots=SLOTS, queries=self.user))
+
+    def longest(self, *, unrated: int = 0) -> int:
+        """Return the length of the longest of these lists."""
+        return int(np.diff(self.data.offsets)[self.user].max(initial=0))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryLists:
+    """Queries with documents, split into training, validation and test; compare `Lists`.
+
+    Attributes:
+        data: What was split.
+        part: The part that each query is in, ``[n_queries]``: train, validation or test.
+        rule: How it was split, in words.
+        short_users: 0, since each query is in one part as a whole.
+    """
+
+    data: Features
+    part: NDArray[np.int8]
+    rule: str
+    short_users: int = 0
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of a query and a document a method may keep a value for."""
+        return self.data.n_rows
+
+    @property
+    def warmup_checksum(self) -> str:
+        """The checksum of what a warm-up reads: groups may be features too."""
+        return self.data.checksum
+
+    def training_threads(self) -> AbstractContextManager[None]:
+        """Return a context in which torch has one thread, which is faster for small steps."""
+        return torch_on_one_thread()
+
+    @property
+    def train(self) -> QueryPart:
+        """The lists to learn from."""
+        return self._of(TRAIN)
+
+    @property
+    def validation(self) -> QueryPart:
+        """The lists to choose settings by."""
+        return self._of(VALIDATION)
+
+    @property
+    def test(self) -> QueryPart:
+        """The lists to report on."""
+        return self._of(TEST)
+
+    def _of(self, code: np.int8) -> QueryPart:
+        return QueryPart(self.data, np.flatnonzero(self.part == code))
+
+
+AnyLists = Lists | QueryLists
+
+
 def feature_batch(
     features: Features,
     queries: NDArray[np.integer],
@@ -128,58 +205,3 @@ def feature_batches(
         count = max(1, int(fits.argmin()) if not fits.all() else len(fits))
         yield feature_batch(features, queries[first : first + count])
         first += count
-
-
-SLOTS = 2**18  # of lists that are scored at once
-
-
-@dataclass(frozen=True, eq=False)
-class DocumentPart:
-    """The lists of one part.
-
-    Attributes:
-        data: All documents.
-        user: The numbers of the part's queries, called as those of users are, ``[Q]``.
-    """
-
-    data: Features
-    user: NDArray[np.int64]
-
-    def blocks(self) -> list[Batch]:
-        """Return the whole lists, some at a time."""
-        return list(feature_batches(self.data, slots=SLOTS, queries=self.user))
-
-
-@dataclass(frozen=True, eq=False)
-class DocumentLists:
-    """A split of queries into training, validation and test.
-
-    Attributes:
-        data: What was split.
-        part: What each query is used for, ``[n_queries]``: train, validation or test.
-        rule: How it was split, in words.
-        short_users: None: a query is in one part as a whole.
-    """
-
-    data: Features
-    part: NDArray[np.int8]
-    rule: str
-    short_users: int = 0
-
-    @property
-    def train(self) -> DocumentPart:
-        """The lists to learn from."""
-        return self._of(TRAIN)
-
-    @property
-    def validation(self) -> DocumentPart:
-        """The lists to choose settings by."""
-        return self._of(VALIDATION)
-
-    @property
-    def test(self) -> DocumentPart:
-        """The lists to report on."""
-        return self._of(TEST)
-
-    def _of(self, code: np.int8) -> DocumentPart:
-        return DocumentPart(self.data, np.flatnonzero(self.part == code))

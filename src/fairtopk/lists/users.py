@@ -9,9 +9,9 @@
 """
 
 import re
-from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,14 @@ from fairtopk.data.interactions import Interactions
 from fairtopk.data.tables import read_parquet, read_parquet_metadata
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
+from fairtopk.kernels.threads import run_all
 from fairtopk.lists._kernels import evaluation_lists
+from fairtopk.lists.batch import Batch, Candidates, candidate_batch
 from fairtopk.storage import replacing
 
 DATA_SOURCE = "ft.load or ft.Interactions.from_frame"  # where data to split comes from
 PARTS = ("train", "validation", "test")
+BLOCK = 4_096  # lists in a batch for evaluation
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,23 +40,6 @@ class Ratings:
     offsets: NDArray[np.int64]
     item: NDArray[np.int32]
     rating: NDArray[np.floating]
-
-
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Lists to be ranked, as arrays of queries by slots.
-
-    Attributes:
-        user: Whose lists, ``[Q]``.
-        item: Item numbers, ``[Q, L]``; 0 on padding.
-        relevance: The held-out rating, 0 for unrated items, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-    """
-
-    user: NDArray[np.int64]
-    item: NDArray[np.int32]
-    relevance: NDArray[np.float32]
-    mask: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,24 +92,22 @@ class HeldOut:
         relevance = np.where(slot >= 0, data.rating[slot], 0).astype(np.float32)
         return Candidates(user, item, relevance, mask)
 
-    def full(self, *, block: int = 256) -> Iterator[Candidates]:
-        """Yield blocks of users with the whole catalogue as their list, ``[block, n_items]``.
+    def batches(self, *, unrated: int, seed: int) -> list[Batch]:
+        """Return the lists of `sampled` some at a time, in the order of the users."""
 
-        What the user rated in another part is masked, as it is left out of sampled lists.
-        """
-        checked_whole("block", block, least=1)
-        catalogue = np.arange(self.data.n_items, dtype=np.int32)
-        for start in range(0, len(self.user), block):
-            users = self.user[start : start + block]
-            item = np.broadcast_to(catalogue, (len(users), len(catalogue)))
-            relevance = np.zeros(item.shape, np.float32)
-            mask = np.ones(item.shape, np.bool_)
-            for row, user in enumerate(users):
-                own = slice(*self.ratings.offsets[user : user + 2])
-                other = slice(*self.others.offsets[user : user + 2])
-                relevance[row, self.ratings.item[own]] = self.ratings.rating[own]
-                mask[row, self.others.item[other]] = False
-            yield Candidates(users, item, relevance, mask)
+        def batch(start: int) -> Batch:
+            users = self.user[start : start + BLOCK]
+            lists = self.sampled_of(users, unrated=unrated, seed=seed)
+            return candidate_batch(lists, self.data.group)
+
+        return run_all([partial(batch, start) for start in range(0, len(self.user), BLOCK)])
+
+    def longest(self, *, unrated: int) -> int:
+        """Return the length of the longest of these lists."""
+        rated = np.diff(self.data.offsets)[self.user]
+        others = np.minimum(unrated, self.data.n_items - rated)
+        own = np.diff(self.ratings.offsets)[self.user]
+        return int((own + others).max(initial=0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +125,20 @@ class Lists:
     part: NDArray[np.int8]
     rule: str
     short_users: int
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of a user and an item a method may keep a value for."""
+        return self.data.n_ratings
+
+    @property
+    def warmup_checksum(self) -> str:
+        """The checksum of what a warm-up reads: all but the groups."""
+        return self.data.ratings_checksum
+
+    def training_threads(self) -> AbstractContextManager[None]:
+        """Return a context in which torch trains with all its threads."""
+        return nullcontext()
 
     @cached_property
     def train(self) -> Ratings:

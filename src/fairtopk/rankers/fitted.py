@@ -16,7 +16,7 @@ from fairtopk.checkpoints import Saved
 from fairtopk.data.features import Features
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate, evaluate_full, sampled_blocks
+from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.lists.queries import SLOTS, feature_batches
 from fairtopk.lists.users import HeldOut, Lists, Ratings
 from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable, feature_scorer
@@ -40,6 +40,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.run import build_trainer
 from fairtopk.serving.recommend import Catalogue, catalogue_of, recommend
+from fairtopk.training.loop import under
 
 
 class IdRanker(NamedTuple):
@@ -86,7 +87,7 @@ class IdRanker(NamedTuple):
         self._same_ids(part.data)
         if protocol == "full":
             return evaluate_full(self.scorer, part, ks)
-        blocks = sampled_blocks(part, unrated=unrated, seed=self.config.seed)
+        blocks = part.batches(unrated=unrated, seed=self.config.seed)
         return evaluate(self.scorer, iter(blocks), ks)
 
     def saved(self) -> Saved:
@@ -111,13 +112,13 @@ class IdRanker(NamedTuple):
         about, tensors = saved.about, saved.tensors
         config = check_config(about["config"], "the ranker's config")
         ids = Ids(pl.Series(about["user_ids"]), pl.Series(about["item_ids"]))
-        weights = _under("scorer.", tensors)
+        weights = under("scorer", tensors)
         rest = {name: value for name, value in tensors.items() if name[:7] != "scorer."}
         check_rated(rest, ids.n_users, ids.n_items)
         scorer = build_scorer(config, ids)
         check_weights(weights, scorer.state_dict())
         scorer.load_state_dict(weights)
-        rated = {name: value.numpy() for name, value in _under("rated.", tensors).items()}
+        rated = {name: value.numpy() for name, value in under("rated", tensors).items()}
         catalogue = Catalogue(*ids, Ratings(**rated), tensors["popularity"].numpy())
         names, notes = tuple(about["group_names"]), tuple(about["notes"])
         return cls(scorer.eval(), config, catalogue, names, notes)
@@ -147,14 +148,6 @@ class Ids(NamedTuple):
     def n_items(self) -> int:
         """Number of items."""
         return len(self.item_ids)
-
-
-def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 class FeatureRanker(NamedTuple):

@@ -22,7 +22,7 @@ from fairtopk.checks import (
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.csr import TRAIN
-from fairtopk.lists.queries import DocumentLists
+from fairtopk.lists.queries import QueryLists
 from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
 from fairtopk.models.registry import find_model, models_of
 from fairtopk.objectives.methods import METHODS, find_method
@@ -30,7 +30,7 @@ from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, MethodConfig
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import build_trainer, threads_for
+from fairtopk.runs.run import build_trainer
 from fairtopk.terminal import shown
 
 BATCH_SIZE, DROPOUT = 32, 0.1
@@ -63,11 +63,11 @@ def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer
         raise InputError(
             f"{settings.method.name} needs documents in at least two groups; give groups"
         )
-    lists = DocumentLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
+    lists = QueryLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
     config = feature_config(settings, n_queries=features.n_queries)
     scorer = build_model(config, lists)
     trainer = build_trainer(config, lists, scorer)
-    with threads_for(lists):
+    with lists.training_threads():
         for _ in trainer.run():
             pass
     return without_table(scorer).eval()

@@ -26,7 +26,7 @@ from fairtopk.reporting.curves import Point, View, views_of
 from fairtopk.reporting.rankings import rankings_of
 from fairtopk.reporting.results import Rankings, Run, Sweep, collect, with_reranked
 from fairtopk.reporting.tables import results_tables
-from fairtopk.runs.open import loader
+from fairtopk.runs.open import cached_loader
 from fairtopk.storage import check_target, jsonable, write_text
 from fairtopk.terminal import count, number
 
@@ -77,7 +77,7 @@ def report(
 
 def _rankings(folder: Path, views: list[View]) -> tuple[dict[int, Rankings], list[str]]:
     """Return the rankings of each view, and the reasons why others have none."""
-    load, found, reasons = loader(), {}, []
+    load, found, reasons = cached_loader(), {}, []
     for place, view in enumerate(views):
         rankings = rankings_of(folder, view, load)
         if isinstance(rankings, Rankings):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch, candidate_batch
-from fairtopk.lists.queries import DocumentPart, feature_batch
+from fairtopk.lists.queries import QueryPart, feature_batch
 from fairtopk.lists.users import HeldOut
 from fairtopk.metrics import entropy, exposure_gap, matched_temperature
 from fairtopk.metrics.gaps import Variant
@@ -29,9 +29,8 @@ from fairtopk.models.scoring import score, top_items
 from fairtopk.reporting.curves import Point, View, fairest
 from fairtopk.reporting.results import Rankings, Result
 from fairtopk.runs.config import Config
-from fairtopk.runs.config_file import load_config
-from fairtopk.runs.open import Load, load_model
-from fairtopk.runs.result import CONFIG, USER
+from fairtopk.runs.open import Load, open_run
+from fairtopk.runs.result import USER
 from fairtopk.storage import jsonable, read_text, write_text
 from fairtopk.terminal import number
 
@@ -123,11 +122,10 @@ def rows_of(
     rows = []
     for result in results:
         out = folder / result.run.name if (folder / result.run.name).exists() else folder
-        config = load_config(out / CONFIG)
-        lists = load(config.data, config.seed)
-        model = load_model(out, lists, config)
+        run = open_run(out, load=load)
+        config, lists, model = run.config, run.lists, run.scorer
         part = getattr(lists, result.lists["part"])
-        if isinstance(part, DocumentPart):
+        if isinstance(part, QueryPart):
             tops = _ordered(model, feature_batch(part.data, users))
         elif result.lists["protocol"] == "full":
             tops = _full_tops(model, part, users, shown)
@@ -242,15 +240,14 @@ def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
 def scored(folder: Path, result: Result, load: Load) -> Scored:
     """Return up to `MOST_LISTS` evenly spaced sampled lists of a result, scored again."""
     out = folder / result.run.name
-    config = load_config(out / CONFIG)
-    lists = load(config.data, config.seed)
-    part = getattr(lists, result.lists["part"])
+    run = open_run(out, load=load)
+    config, part = run.config, getattr(run.lists, result.lists["part"])
     places = np.linspace(0, len(part.user) - 1, min(MOST_LISTS, len(part.user))).astype(int)
     drawn = part.sampled_of(
         part.user[places], unrated=config.evaluation.unrated, seed=config.seed
     )
     batch = candidate_batch(drawn, part.data.group)
-    return Scored(score(load_model(out, lists, config), batch), batch)
+    return Scored(score(run.scorer, batch), batch)
 
 
 def falls_once(

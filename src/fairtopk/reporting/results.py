@@ -18,22 +18,23 @@ from fairtopk.paths import MOST_FILES
 from fairtopk.reranking.request import NEEDS_LABELS
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, load_config
-from fairtopk.runs.goal_run import TRIES
-from fairtopk.runs.rerank import PREFIX
 from fairtopk.runs.result import (
     CONFIG,
     IDENTITY,
+    LOG,
     METRICS,
+    PROVENANCE,
+    RERANKED,
+    TRIES,
     DamagedError,
     Identity,
     Owner,
-    is_of_some,
+    is_user_sample,
     per_query_path,
     read_queries,
     read_result,
     resume_command,
 )
-from fairtopk.runs.run import LOG, PROVENANCE
 from fairtopk.storage import read_text
 
 USER = "user"  # the numbers of the users, beside the metrics of each
@@ -312,7 +313,7 @@ def _result(
 
 def _some_users(found: dict[str, Any]) -> str | None:
     """Return how many users were drawn of how many, in words; None where it is all."""
-    if not is_of_some(found):
+    if not is_user_sample(found):
         return None
     return f"{found['users']['measured']:,} of {found['users']['of']:,} users"
 
@@ -397,7 +398,7 @@ def with_reranked(folder: Path, sweep: Sweep) -> Sweep:
     for name, own in by_run.items():
         out = folder / name if (folder / name).is_dir() else folder
         owner = _owner(out)
-        for path in sorted(out.glob(f"{PREFIX}*.json")):
+        for path in sorted(out.glob(f"{RERANKED}*.json")):
             try:
                 told = read_result(path, owner)
                 if told.get("finished") is False:

@@ -358,7 +358,7 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Pictures | str:
     Args:
         folder: Where the runs are.
         view: Of sampled lists.
-        load: What `rankings.loader` returned.
+        load: What `cached_loader` returned.
     """
     large = [point for point in view.curves.get(FAIR, []) if point.penalised]
     if view.base is None or not large:

@@ -51,9 +51,9 @@ from fairtopk.reranking.request import NEEDS_LABELS
 from fairtopk.runs.config import DataConfig
 from fairtopk.runs.config_file import load_config
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.open import loader
-from fairtopk.runs.result import CONFIG, METRICS, Owner, read_result
-from fairtopk.runs.sweep import FAILURES, Event, Outcome, run_sweep
+from fairtopk.runs.open import cached_loader
+from fairtopk.runs.result import CONFIG, FAILURES, METRICS, Owner, read_result
+from fairtopk.runs.sweep import Event, Outcome, run_sweep
 from fairtopk.storage import read_text, replacing, write_text
 
 MARKDOWN = str.maketrans({"|": r"\|", "*": r"\*", "<": r"\<"})
@@ -361,7 +361,7 @@ def _sections(
 ) -> list[Section]:
     """Return the parts of the page; what of them is not to be had is added to `missing`."""
     of_full = {view.title: view for view in full}
-    load, pictures, flat = loader(), [], []
+    load, pictures, flat = cached_loader(), [], []
     for view in sampled:  # data by data: the loader keeps the last
         found = pictures_of(runs, view, load)
         if isinstance(found, str):

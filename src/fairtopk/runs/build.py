@@ -26,7 +26,7 @@ from fairtopk.kernels.csr import TRAIN
 from fairtopk.kernels.random import key_of
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import list_batch
-from fairtopk.lists.queries import DocumentLists, query_parts
+from fairtopk.lists.queries import AnyLists, QueryLists, query_parts
 from fairtopk.lists.users import Lists, split, split_random
 from fairtopk.models.features import LAYERS, FeatureModel, OfTable, feature_scorer
 from fairtopk.models.mf import MatrixFactorization
@@ -57,7 +57,6 @@ SLOT_BYTES = 64  # of an item in a training list: its number, grade, group, scor
 # epoch is kept, and that is only as good as its last steps are small.
 SLOWER = (0.75, 0.92)
 
-AnyLists = Lists | DocumentLists
 AnySampler = ListSampler | FeatureSampler
 
 
@@ -84,13 +83,13 @@ def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
     return split(data, **sizes, min_ratings=config.min_ratings)
 
 
-def _split_documents(data: Features, config: DataConfig, *, seed: int) -> DocumentLists:
+def _split_documents(data: Features, config: DataConfig, *, seed: int) -> QueryLists:
     part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
     rule = (
         f"random queries, {config.test:g} of them for test and {config.validation:g} for "
         f"validation, seed {seed}"
     )
-    return DocumentLists(data, part, rule)
+    return QueryLists(data, part, rule)
 
 
 def build_model(config: Config, lists: AnyLists) -> nn.Module:
@@ -149,7 +148,7 @@ def _registered_scorer(model: ModelConfig, data: Counted, key: int) -> nn.Module
     return scorer
 
 
-def _document_scorer(config: Config, lists: DocumentLists) -> OfTable:
+def _document_scorer(config: Config, lists: QueryLists) -> OfTable:
     """Return the scorer of a config, on the scale of the training rows."""
     model, data = config.model, lists.data
     scorer = feature_scorer(
@@ -220,7 +219,7 @@ def build_sampler(
     """
     training = config.training
     ideal_k = max(method.ks) if method.row.selects else None
-    if isinstance(lists, DocumentLists):
+    if isinstance(lists, QueryLists):
         queries = lists.train.user
         return FeatureSampler(lists.data, seed=config.seed, ideal_k=ideal_k, queries=queries)
     sizes = training.lists.model_dump()

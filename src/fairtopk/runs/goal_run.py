@@ -19,7 +19,8 @@ from pydantic import BaseModel, Field, model_validator
 
 from fairtopk.checkpoints import BEFORE, MODEL, STATE, load_pair, save_pair
 from fairtopk.errors import InputError, TrainingError
-from fairtopk.runs.build import AnyLists, build_any_lists
+from fairtopk.lists.queries import AnyLists
+from fairtopk.runs.build import build_any_lists
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config
 from fairtopk.runs.goal import (
@@ -33,28 +34,28 @@ from fairtopk.runs.goal import (
     search,
     with_weight,
 )
-from fairtopk.runs.measure import measure
+from fairtopk.runs.measure import measure_run
 from fairtopk.runs.result import (
     CONFIG,
+    GOAL,
     IDENTITY,
+    LOG,
     METRICS,
+    SEARCH,
+    TRIES,
+    VALIDATED,
     DamagedError,
     Owner,
     identity_of,
-    is_sealed,
-    per_query,
     per_query_path,
     read_result,
-    sealed,
-    summary,
-    write_result,
 )
-from fairtopk.runs.run import LOG, AnyTrainer, Report, RunFolder, is_begun, train_run
+from fairtopk.runs.result_format import is_sealed, sealed
+from fairtopk.runs.run import Report, RunFolder, is_begun, train_run
+from fairtopk.runs.stages import AnyTrainer
 from fairtopk.storage import alone_in, read_text, remove_halves, write_text
 
-GOAL, SEARCH = "goal.toml", "search.json"
-TRIES, BLIND = "tries", "colour-blind"
-PART, VALIDATED = "validation", Path("validation.json")
+BLIND, PART = "colour-blind", "validation"
 
 Progress = Callable[[str], AbstractContextManager[Report]]
 
@@ -161,7 +162,7 @@ def settle(folder: Folder, weight: float) -> Tested:
     if saved is None:
         raise InputError(f"{place} has no checkpoint; remove it, and --resume trains again")
     save_pair(folder.out, *saved)
-    for name in (LOG, VALIDATED, per_query_path(VALIDATED)):
+    for name in (LOG, VALIDATED, per_query_path(Path(VALIDATED))):
         shutil.copyfile(place / name, folder.out / name)
     write_text(folder.out / CONFIG, dump_config(config))
     chosen = train_run(config, folder.out, resume=True, lists=folder.lists)
@@ -177,16 +178,11 @@ def name_of(config: Config, weight: float) -> str:
 
 def _validate(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
     """Measure a trained model on validation lists; test lists are left alone."""
-    config, out, lists = run.config, run.out, run.lists
-    if trainer.chosen:
-        trainer.scorer.load_state_dict(trainer.chosen)
-    found = measure(trainer.scorer, lists, config, part=PART)
-    result = {**summary(config, lists, found, part=PART), "finished": True}
-    result["seconds"] = {"training": seconds}
-    queries = per_query(config, lists, found, part=PART)
-    result = write_result(out / VALIDATED, result, queries, run.identity)
+    found = measure_run(run.trained(trainer), PART)
+    found.result["seconds"] = {"training": seconds}
+    result = found.save(run.out / VALIDATED)
     for name in (MODEL, STATE):  # one checkpoint of each trial is enough
-        (out / f"{BEFORE}{name}").unlink(missing_ok=True)
+        (run.out / f"{BEFORE}{name}").unlink(missing_ok=True)
     return result
 
 

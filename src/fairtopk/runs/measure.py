@@ -1,9 +1,12 @@
-"""Measuring a trained model: the run's own lists, or any other protocol and K.
+"""A trained model measured: on its run's lists, by another protocol, or re-ranked.
 
-The other protocol at the end of a run: measured, kept beside its own, compared with it.
+`measure_run` measures, summarises and keeps the values of each query; `Evaluation.save` writes
+both files. At the end of training a run is measured by the other protocol as well, sampled
+lists or the full catalogue, and a warning says where the two favour opposite groups.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,177 +18,146 @@ from torch import Tensor, nn
 from fairtopk.checkpoints import Saved
 from fairtopk.errors import InputError
 from fairtopk.evaluation import (
-    beside_gaps,
+    GapContext,
     evaluate,
-    evaluate_full_beside,
+    evaluate_full_with_context,
+    gap_context,
     leakage,
-    sampled_blocks,
 )
 from fairtopk.kernels.random import key_of
-from fairtopk.lists.batch import Batch
-from fairtopk.lists.queries import DocumentPart
-from fairtopk.lists.users import HeldOut, Lists
+from fairtopk.lists.queries import AnyLists
+from fairtopk.lists.users import HeldOut
+from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 from fairtopk.objectives.dpr import split_labels
-from fairtopk.runs.build import AnyLists
+from fairtopk.reranking.request import RerankRequest, Unmet
 from fairtopk.runs.config import Config, other_protocol, why_no_other
-from fairtopk.runs.config_file import load_config
-from fairtopk.runs.open import open_any_run
+from fairtopk.runs.config_file import check_config
+from fairtopk.runs.open import OpenRun
+from fairtopk.runs.rerank import Reranking, result_name
 from fairtopk.runs.result import (
-    CONFIG,
     METRICS,
+    USER,
     Identity,
-    Measures,
     Owner,
-    identity_of,
-    is_of_some,
+    is_user_sample,
     measured_ks,
     metrics_name,
-    per_query,
     read_result,
-    summary,
     write_result,
 )
+from fairtopk.storage import jsonable
+from fairtopk.terminal import Progress
 
+PARTS = ("test", "validation")
 # Scores of a catalogue that a run ends with at most: that takes some seconds. MovieLens 1M has
-# 22 million in all; of 20M these are 1,900 users.
+# 22 million in all; 50 million are 1,900 users of MovieLens 20M.
 MOST_SCORES = 50_000_000
-LEAST_USERS = 500  # however long the catalogue: fewer tell no gap from chance
-SOME_USERS = 4  # what their draw is keyed by, beside seed and part
-
-
-class Measured(NamedTuple):
-    """What a metrics file says of a run, and the values of each query, to be kept beside it.
-
-    `identity` is that of the run, which both files carry.
-    """
-
-    result: dict[str, Any]
-    queries: Saved
-    identity: Identity
-
-
-def evaluate_run(
-    out: Path, changes: Mapping[str, Any], *, part: str = "test", data: Path | None = None
-) -> Measured:
-    """Return the metrics of a trained run on `part`, its evaluation settings changed.
-
-    Args:
-        out: The run's folder.
-        changes: Keys of the config's ``evaluation`` with other values.
-        part: ``test`` or ``validation``.
-        data: Where the data is, if not where the config says.
-    """
-    config, lists, scorer = open_any_run(out, changes, part=part, data=data)
-    found = measure(scorer, lists, config, part=part)
-    finished = (out / METRICS).exists()
-    result = {**summary(config, lists, found, part=part), "finished": finished}
-    queries = per_query(config, lists, found, part=part)
-    return Measured(result, queries, identity_of(load_config(out / CONFIG), lists))
-
-
-def measure(
-    scorer: nn.Module,
-    lists: AnyLists,
-    config: Config,
-    *,
-    part: str = "test",
-    users: NDArray[np.int64] | None = None,
-) -> Measures:
-    """Return every metric of a model on a part of the data.
-
-    `users`, where each has the whole catalogue, are those to measure; left out, it is all.
-    """
-    held_out, seed = getattr(lists, part), config.seed
-    evaluation, member = config.evaluation, _member(config, lists)
-    if evaluation.protocol == "full":
-        values, beside = evaluate_full_beside(
-            scorer, held_out, evaluation.k, seed=seed, member=member, users=users
-        )
-        return Measures(values, beside, users)
-    blocks = blocks_of(held_out, config)
-    values = evaluate(scorer, iter(blocks), evaluation.k)
-    values["group_auc"] = leakage(scorer, blocks)
-    if getattr(scorer, "may_fail", False):  # a game that may miss its goal on some lists
-        values["unmet"] = torch.cat([scorer.unmet(block) for block in blocks])  # type: ignore[operator]
-    beside = beside_gaps(scorer, blocks, evaluation.k, seed=seed, member=member)
-    return Measures(values, beside)
-
-
-def blocks_of(part: HeldOut | DocumentPart, config: Config) -> list[Batch]:
-    """Return the lists of a part in blocks: sampled ones, or of documents whole ones."""
-    if isinstance(part, DocumentPart):
-        return part.blocks()
-    return sampled_blocks(part, unrated=config.evaluation.unrated, seed=config.seed)
-
-
-def some_users(
-    part: HeldOut, *, seed: int, most: int | None = None
-) -> NDArray[np.int64] | None:
-    """Return a seeded sample of a part's users to rank the catalogue for, rising, ``[Q]``.
-
-    Args:
-        part: Whose users.
-        seed: The run's.
-        most: How many at most; left out, it depends on the length of the catalogue alone.
-
-    Returns:
-        None where all users are few enough.
-    """
-    enough = max(LEAST_USERS, MOST_SCORES // part.data.n_items)
-    size = enough if most is None else min(most, enough)
-    if len(part.user) <= size:
-        return None
-    chance = np.random.default_rng(key_of(seed, SOME_USERS, int(part.code)))
-    return np.sort(chance.choice(part.user, size, replace=False))
-
-
-def longest_list(part: HeldOut | DocumentPart, config: Config) -> int:
-    """Return the length of the longest list that `blocks_of` gives."""
-    own = np.diff(part.data.offsets)[part.user]
-    if isinstance(part, HeldOut):
-        unrated = np.minimum(config.evaluation.unrated, part.data.n_items - own)
-        own = np.diff(part.ratings.offsets)[part.user] + unrated
-    return int(own.max(initial=0))
-
-
-def _member(config: Config, lists: AnyLists) -> Tensor | None:
-    """Return which groups labels are split into, if they are."""
-    names, separator = lists.data.group_names, config.method.dpr.separator
-    return split_labels(names, separator).member if names and separator else None
-
-
-TOLD = ("ndcg", "exposure_gap", "rank_exposure_gap", "rank_exposure_gap_signed")
+LEAST_USERS = 500  # however long the catalogue: fewer cannot tell a gap from chance
+SOME_USERS = 4  # keys the draw of users, with the seed and the part
+NORMAL_95 = 1.96  # standard errors that 95 % of a normal distribution are within
+# What the metrics file of a run repeats of its other protocol.
+OTHER_METRICS = ("ndcg", "exposure_gap", "rank_exposure_gap", "rank_exposure_gap_signed")
 SIGNED = "rank_exposure_gap_signed"
 
 
-def measure_other(
-    scorer: nn.Module, lists: AnyLists, config: Config, out: Path, identity: Identity
-) -> dict[str, Any] | None:
-    """Measure a trained model by the protocol that is not its own, and keep that in `out`.
+class Evaluation(NamedTuple):
+    """A model measured on the lists of one part.
 
-    Of a catalogue for which that is much work, it is measured for a seeded sample of users.
+    Attributes:
+        values: Every metric, one value per query, ``[Q]``.
+        context: Chance level, spread and parity of the same lists.
+        result: The content of a metrics file.
+        queries: The content of the file with the values of each query.
+        identity: The run that both files belong to.
+        unmet: The lists for which a re-ranker could not do what was requested, counted.
+    """
+
+    values: dict[str, Tensor]
+    context: GapContext
+    result: dict[str, Any]
+    queries: Saved
+    identity: Identity
+    unmet: Unmet | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of its metrics file, if it is not the one that a run ends with."""
+        return metrics_name(self.result) if self.unmet is None else result_name(self.result)
+
+    def save(self, path: Path) -> dict[str, Any]:
+        """Write the metrics file and the values of each query; return what the first holds."""
+        return write_result(path, self.result, self.queries, self.identity)
+
+
+def measure_run(
+    run: OpenRun,
+    part: str = "test",
+    protocol: str | None = None,
+    rerank: RerankRequest | None = None,
+    *,
+    users: NDArray[np.int64] | None = None,
+    progress: Progress = lambda what, done, total: None,
+) -> Evaluation:
+    """Return every metric of a trained model on a part of its data.
+
+    Args:
+        run: The run.
+        part: ``test`` or ``validation``.
+        protocol: ``sampled`` or ``full``; None: the one in the run's config.
+        rerank: How to re-rank the lists first; None: they are left in the model's order.
+        users: By protocol ``full``, the users to measure; None: all users of the part.
+        progress: Called with what is being done, how many lists are done, and of how many.
+    """
+    if part not in PARTS:
+        raise InputError(f"part must be test or validation, got {part!r}")
+    if protocol is not None:
+        values = run.config.model_dump()
+        values["evaluation"]["protocol"] = protocol
+        run = run._replace(config=check_config(values, "evaluation"))
+    started = time.perf_counter()
+    config, lists, scorer = run.config, run.lists, run.scorer
+    reranking = Reranking(run, part, rerank, progress) if rerank is not None else None
+    metrics, context = _measure(reranking or scorer, lists, config, part, users)
+    everyone = getattr(lists, part).user
+    measured = everyone if users is None else users
+    result = _result(config, lists, part) | {
+        "users": {"measured": len(measured), "of": len(everyone)},
+        "metrics": _cells(metrics, context, lists.data.group_names, config),
+        "score_spread": _cell(mean_with_interval(context.spread)),
+    }
+    if reranking is not None:
+        result |= reranking.record(result["method"])
+    result["finished"] = run.finished
+    if reranking is not None:
+        result["seconds"] = {"re-ranking": time.perf_counter() - started}
+    queries = _queries(config, lists, part, metrics, measured)
+    unmet = reranking.unmet if reranking is not None else None
+    return Evaluation(metrics, context, result, queries, run.identity, unmet)
+
+
+def measure_other_protocol(run: OpenRun) -> dict[str, Any] | None:
+    """Measure a trained model by the protocol that is not its own, and write that.
+
+    If the catalogue is long, it is ranked for a seeded sample of users.
 
     Returns:
-        What the metrics file says; None where there is no other protocol.
+        The content of the metrics file; None if there is no other protocol.
     """
-    other = other_protocol(config)
+    other = other_protocol(run.config)
     if other is None:
         return None
-    assert isinstance(lists, Lists)  # documents have one protocol
-    evaluation = config.evaluation.model_copy(update={"protocol": other})
-    config = config.model_copy(update={"evaluation": evaluation})
-    users = some_users(lists.test, seed=config.seed) if other == "full" else None
-    found = measure(scorer, lists, config, users=users)
-    result = {**summary(config, lists, found, part="test"), "finished": True}
-    queries = per_query(config, lists, found, part="test")
-    return write_result(out / metrics_name(result), result, queries, identity)
+    users = None
+    if other == "full":
+        users = some_users(run.user_lists.test, seed=run.config.seed)
+    evaluation = measure_run(run, protocol=other, users=users)
+    return evaluation.save(run.out / evaluation.name)
 
 
-def told_of_other(config: Config, other: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a run's metrics file says of the other protocol, or why there is none."""
+def other_protocol_summary(config: Config, other: dict[str, Any] | None) -> dict[str, Any]:
+    """Return what a run's metrics file repeats of the other protocol, or why there is none."""
     if other is None:
         return {"left_out": why_no_other(config)}
-    names = [f"{name}@{k}" for k in measured_ks(other) for name in TOLD]
+    names = [f"{name}@{k}" for k in measured_ks(other) for name in OTHER_METRICS]
     return {
         "protocol": other["protocol"],
         "file": metrics_name(other),
@@ -194,20 +166,17 @@ def told_of_other(config: Config, other: dict[str, Any] | None) -> dict[str, Any
     }
 
 
-def has_other(out: Path, owner: Owner, protocol: str) -> bool:
-    """Return whether a finished run was measured by another protocol for all users.
+def has_other_protocol(out: Path, owner: Owner, protocol: str) -> bool:
+    """Return whether the finished run in `out` was measured by `protocol` for all users.
 
-    Args:
-        out: The run's folder.
-        owner: The run, which its metrics files must be of.
-        protocol: The other one.
+    Its metrics files must belong to `owner`.
     """
-    told = read_result(out / METRICS, owner).get("other_protocol") or {}
-    if told.get("protocol") != protocol:
+    found = read_result(out / METRICS, owner).get("other_protocol") or {}
+    if found.get("protocol") != protocol:
         return False
     try:
-        other = read_result(out / told["file"], owner._replace(part=None))
-        return other["protocol"] == protocol and not is_of_some(other)
+        other = read_result(out / found["file"], owner._replace(part=None))
+        return other["protocol"] == protocol and not is_user_sample(other)
     except (InputError, OSError):
         return False
 
@@ -215,12 +184,12 @@ def has_other(out: Path, owner: Owner, protocol: str) -> bool:
 def disagreement(
     own: dict[str, Any], other: dict[str, Any] | None, group_names: Sequence[str]
 ) -> str | None:
-    """Return a sentence where sampled lists favour one side and the catalogue the other.
+    """Return a warning if sampled lists favour one group and the catalogue the other.
 
     A side is favoured where the 95 % interval of the signed gap by rank leaves out 0.
 
     Args:
-        own: What the run's metrics file says.
+        own: The content of the run's metrics file.
         other: What was measured by the other protocol, if there is one.
         group_names: The first is that of the named group.
     """
@@ -243,8 +212,116 @@ def disagreement(
     )
 
 
+def some_users(
+    part: HeldOut, *, seed: int, most: int | None = None
+) -> NDArray[np.int64] | None:
+    """Return a seeded sample of a part's users to rank the catalogue for, rising, ``[Q]``.
+
+    It has at most `most` users, and fewer if the catalogue is long. Returns None if all users
+    are few enough.
+    """
+    enough = max(LEAST_USERS, MOST_SCORES // part.data.n_items)
+    size = enough if most is None else min(most, enough)
+    if len(part.user) <= size:
+        return None
+    chance = np.random.default_rng(key_of(seed, SOME_USERS, int(part.code)))
+    return np.sort(chance.choice(part.user, size, replace=False))
+
+
+def _measure(
+    scorer: nn.Module,
+    lists: AnyLists,
+    config: Config,
+    part: str,
+    users: NDArray[np.int64] | None,
+) -> tuple[dict[str, Tensor], GapContext]:
+    """Return every metric, one value per query, and what tells gaps from chance."""
+    held_out, ks, seed = getattr(lists, part), config.evaluation.k, config.seed
+    names, separator = lists.data.group_names, config.method.dpr.separator
+    member = split_labels(names, separator).member if names and separator else None
+    if config.evaluation.protocol == "full":
+        return evaluate_full_with_context(
+            scorer, held_out, ks, seed=seed, member=member, users=users
+        )
+    blocks = held_out.batches(unrated=config.evaluation.unrated, seed=seed)
+    values = evaluate(scorer, iter(blocks), ks)
+    values["group_auc"] = leakage(scorer, blocks)
+    if getattr(scorer, "may_fail", False):  # a game that may miss its goal on some lists
+        values["unmet"] = torch.cat([scorer.unmet(block) for block in blocks])  # type: ignore[operator]
+    return values, gap_context(scorer, blocks, ks, seed=seed, member=member)
+
+
+def _result(config: Config, lists: AnyLists, part: str) -> dict[str, Any]:
+    """Return the head of a metrics file: the method, and the lists that it is measured on."""
+    method = config.method
+    row, fair = method.row, method.row.is_fair  # without a penalty C has no effect
+    return {
+        "method": method.name,
+        "preset": method.preset,
+        "c": method.c if fair else None,
+        "c_is": row.weight_meaning if fair and method.c is not None else None,
+        "c_relative": method.c_relative if fair else None,
+        "needs_labels_when_serving": row.needs_labels,
+        "k": list(method.ks),
+        "seed": config.seed,
+        "data": lists.data.name,
+        "protocol": config.evaluation.protocol,
+        "part": part,
+        "split": lists.rule,
+    }
+
+
+def _cells(
+    values: dict[str, Tensor], context: GapContext, group_names: Sequence[str], config: Config
+) -> dict[str, Any]:
+    """Return means, chance levels and ratios of all users together, with their intervals."""
+    parts = split_labels(group_names, config.method.dpr.separator).names
+    means = means_with_intervals(values, seed=0)
+    cells = {name: _cell(mean) for name, mean in means.items()}
+    for name, floor in context.floors.items():
+        gap, margin = means[name.replace("_floor@", "@")], NORMAL_95 * floor.error
+        interval = (floor.value - margin, floor.value + margin)
+        cells[name] = _cell(gap._replace(mean=floor.value, ci95=interval))
+    for name, whole in context.overall.items():
+        names = parts if name.partition("@")[0].endswith("_split") else group_names
+        by_group = dict(zip(names, whole.by_group, strict=False))
+        value = Mean(whole.value, whole.ci95, whole.n, whole.undefined)
+        cells[name] = _cell(value) | {"by_group": jsonable(by_group)}
+    return cells
+
+
+def _cell(found: Mean) -> dict[str, Any]:
+    """Return a mean as a metrics file holds it."""
+    cell: dict[str, Any] = jsonable(found._asdict())
+    return cell
+
+
+def _queries(
+    config: Config,
+    lists: AnyLists,
+    part: str,
+    values: dict[str, Tensor],
+    users: NDArray[np.int64],
+) -> Saved:
+    """Return the values of each query, and a description of the lists that they belong to."""
+    evaluation = config.evaluation
+    sampled = evaluation.protocol == "sampled"
+    about = {
+        "data": lists.data.name,
+        "checksum": lists.data.checksum,
+        "split": lists.rule,
+        "part": part,
+        "protocol": evaluation.protocol,
+        "unrated": evaluation.unrated if sampled else None,
+        "seed": config.seed if sampled else None,
+        "metrics": list(values),  # in their order, which safetensors does not keep
+    }
+    tensors = {name: value.float() for name, value in values.items()}
+    return Saved(tensors | {USER: torch.from_numpy(users)}, about)
+
+
 def _side(metrics: dict[str, Any], k: int) -> int:
-    """Return 1 where the named group gets more than the rest, -1 less, 0 if either may be."""
+    """Return 1 if the named group gets more than the rest, -1 if less, 0 if that is unclear."""
     low, high = metrics.get(f"{SIGNED}@{k}", {}).get("ci95", (None, None))
     if low is None or high is None:
         return 0

@@ -1,36 +1,22 @@
-"""Names of what runs start from, equal where it would end alike.
+"""One training run and its folder, resumed to the same bits after a kill.
 
-What runs share, trained once and kept: a warm-up, a colour-blind scorer to start from.
-
-One training run and its folder.
-
-`config.toml` (what was run, complete), `log.jsonl` (a line per epoch), `model.safetensors` and
-`state.safetensors` (the checkpoint), `metrics.json`, `per_query.safetensors` and
-`provenance.json` (the result), and of the other protocol `metrics-*.json` and its values of
-each query. Files appear by atomic rename; a run that was killed goes on to the same bits.
+`train_run` builds what a config says, trains it, saves checkpoints and ends with the metrics of
+the test part by both protocols. Files of the folder are listed in `runs.result`; they appear
+by atomic rename.
 """
 
-import hashlib
 import json
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-import llvmlite.binding
-import numba
-import numpy as np
-import torch
-from pydantic import BaseModel, Field
-from torch import Tensor, nn
+from torch import nn
 
-import fairtopk
 from fairtopk.checkpoints import (
-    FORMAT,
     MODEL,
     NEW,
     STATE,
@@ -40,241 +26,58 @@ from fairtopk.checkpoints import (
     load_tensors,
     remove_new,
     save_pair,
-    save_tensors,
 )
 from fairtopk.errors import InputError, TrainingError
-from fairtopk.kernels.threads import torch_on_one_thread
+from fairtopk.lists.queries import AnyLists
 from fairtopk.lists.users import Lists
-from fairtopk.objectives.methods import BASELINE
 from fairtopk.robust.learning import draw_problem, feature_problem
 from fairtopk.robust.ranker import RobustRanker, check_length
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs.build import (
-    AnyLists,
     build_any_lists,
     build_model,
     build_phases,
     chooser,
-    finetune_method,
-    has_third_phase,
     is_penalised,
     keeps_last_epoch,
     latest,
-    shares_stages,
     starts_from_baseline,
 )
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, load_config, what_differs
 from fairtopk.runs.measure import (
     disagreement,
-    longest_list,
-    measure,
-    measure_other,
-    told_of_other,
+    measure_other_protocol,
+    measure_run,
+    other_protocol_summary,
 )
+from fairtopk.runs.open import OpenRun
 from fairtopk.runs.result import (
     CONFIG,
     IDENTITY,
+    LOG,
     METRICS,
+    PROVENANCE,
     DamagedError,
     Identity,
     Owner,
-    digest,
     identity_of,
-    per_query,
     provenance,
     read_result,
-    summary,
-    write_result,
 )
-from fairtopk.runs.validation import Validation, alarms, build_validation, validation_k
+from fairtopk.runs.stages import (
+    AnyTrainer,
+    Stage,
+    begin_after,
+    keep_for_others,
+    load_trainer,
+    shared_stages,
+)
+from fairtopk.runs.validation import Validation, alarms, build_validation
 from fairtopk.signals import finishing_steps, stop
 from fairtopk.storage import HALF, LOCK, alone_in, jsonable, remove_halves, write_text
-from fairtopk.training.loop import Trainer, under
-from fairtopk.training.progress import Progress
+from fairtopk.training.loop import Trainer
 
-WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
-    "warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
-    "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"}, "corrected": True,
-}  # fmt: skip
-
-
-CHOICE = {"unrated", "select_on"}  # with their K, what a colour-blind epoch is chosen by
-
-
-@cache
-def code_digest() -> str:
-    """Return a name for what computes: this package's code, the libraries, the processor.
-
-    A stage of training that was kept by other code, or on another kind of processor, may end
-    in other bits.
-    """
-    found = hashlib.sha256()
-    root = Path(fairtopk.__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        found.update(f"{path.relative_to(root).as_posix()}\0".encode())
-        found.update(path.read_bytes())
-    versions = [torch.__version__, np.__version__, numba.__version__]
-    processor = llvmlite.binding.get_host_cpu_name()
-    found.update(json.dumps([FORMAT, *versions, processor]).encode())
-    return found.hexdigest()
-
-
-def warmup_key(config: Config, lists: AnyLists) -> str:
-    """Return a name for the warm-up: equal for runs whose warm-up would end alike."""
-    # Groups play no part in it; but of documents they may be features too.
-    data = lists.data.ratings_checksum if isinstance(lists, Lists) else lists.data.checksum
-    return digest({"code": code_digest(), "data": data, **warmup_settings(config)}, lists)
-
-
-def teacher_key(config: Config, lists: AnyLists) -> str:
-    """Return a name for a colour-blind teacher: equal for runs that would have its like.
-
-    Its log has gaps, so that groups play a part.
-    """
-    parts = {"code": code_digest(), "data": lists.data.checksum, **teacher_settings(config)}
-    return digest(parts, lists)
-
-
-def warmup_settings(config: Config) -> dict[str, Any]:
-    """Return all of a config but its data that a warm-up hangs on."""
-    return {
-        "model": config.model.model_dump(),
-        "seed": config.seed,
-        "training": config.training.model_dump(include=WARMUP),
-    }
-
-
-def teacher_settings(config: Config) -> dict[str, Any]:
-    """Return all of a config that a colour-blind teacher hangs on."""
-    values = config.model_dump(mode="json", exclude={"method", "evaluation"})
-    for key in ("catalogue_epochs", "catalogue_rate"):
-        del values["training"][key]
-    for key in ("per_group", "top", "head"):
-        del values["training"]["lists"][key]
-    return {
-        "config": values,
-        "method": finetune_method(config).model_dump(mode="json"),
-        "chosen": config.evaluation.model_dump(include=CHOICE) | {"k": validation_k(config)},
-    }
-
-
-AnyTrainer = Trainer | RobustTrainer
-
-KEY = "key"  # what a stage is named by, in its file too
-CHOSEN = "chosen"  # what names of the weights of a chosen epoch begin with
-
-
-class Kept(BaseModel, strict=True):
-    """What a file says of the state in it.
-
-    Attributes:
-        progress: How far training was.
-        seconds: How long it had taken.
-        reused: Which stages were taken over from other runs, in sentences.
-        made_by: Which run it is from, in words, if it was kept for others.
-    """
-
-    progress: Progress
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    reused: tuple[str, ...] = ()
-    made_by: str = ""
-
-
-class Stage(NamedTuple):
-    """The end of a phase, by its number, and the file that it is kept in."""
-
-    phase: int
-    path: Path
-
-
-def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Stage]:
-    """Return the stages of a run that others may have reached before."""
-    if not shares_stages(config):
-        return []
-    keys = [warmup_key(config, lists)]
-    if shares_teacher(config):
-        keys.append(teacher_key(config, lists))
-    return [Stage(phase, folder / f"{key}.safetensors") for phase, key in enumerate(keys)]
-
-
-def shares_teacher(config: Config) -> bool:
-    """Return whether a run ends its fine-tuning as a colour-blind teacher."""
-    return has_third_phase(config) or config.method.name == BASELINE
-
-
-def begin_after(stages: Sequence[Stage], trainer: AnyTrainer) -> tuple[str, ...]:
-    """Begin after the last stage that an earlier run has kept and that can be read.
-
-    Returns:
-        What was reused and from which run, in a sentence; empty if nothing was.
-    """
-    for stage in reversed(stages):
-        with suppress(InputError):  # a damaged one is trained again, and kept anew
-            saved = load_tensors(stage.path)
-            if saved.about.get(KEY) != stage.path.stem:
-                raise InputError(f"{stage.path} is not the stage that its name tells")
-            chosen = under(CHOSEN, saved.tensors)
-            own = {name: one for name, one in saved.tensors.items() if not _is_chosen(name)}
-            kept = load_trainer(trainer, stage.path, saved._replace(tensors=own), chosen)
-            return (f"{trainer.phases[stage.phase].name} reused from {kept.made_by}",)
-    return ()
-
-
-def load_trainer(
-    trainer: AnyTrainer, path: Path, state: Saved, model: Mapping[str, Tensor]
-) -> Kept:
-    """Put a trainer where a file's state is, refusing a state that does not fit it.
-
-    A trainer that refuses one stays as it was. Returns what the file says of the state.
-
-    Args:
-        trainer: As it was built.
-        path: The file of the state.
-        state: What it holds.
-        model: The weights of the chosen epoch, if there is one.
-    """
-    try:
-        # As JSON: there a list is a tuple, and yet no text a number.
-        kept = Kept.model_validate_json(json.dumps(state.about))
-        progress = kept.progress
-        if state.about.get("step", progress.mark) != progress.mark:
-            raise InputError("its step is not that of its progress")
-        trainer.load_state(state.tensors, asdict(progress), dict(model))
-    except InputError as error:
-        raise InputError(f"{path} does not fit the run's config and data: {error}") from error
-    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
-        raise InputError(f"{path} does not fit the run's config and data") from error
-    return kept
-
-
-def _is_chosen(name: str) -> bool:
-    """Return whether a tensor is a weight of the chosen epoch."""
-    return name.startswith(f"{CHOSEN}.")
-
-
-def keep_for_others(stages: Sequence[Stage], trainer: AnyTrainer, *, made_by: str) -> None:
-    """Keep the stage whose last epoch has just ended, if there is one.
-
-    Only its owner may read it, and where it cannot be written training goes on without.
-
-    Args:
-        stages: Those of the run.
-        trainer: Of the run.
-        made_by: Which run that is, in words.
-    """
-    progress = trainer.progress
-    for phase, path in stages:
-        if progress.phase != phase or not trainer.phase_is_over():
-            continue
-        chosen = {f"{CHOSEN}.{name}": value for name, value in trainer.chosen.items()}
-        about = {KEY: path.stem, "progress": asdict(progress), "made_by": made_by}
-        with suppress(OSError, InputError):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            save_tensors(path, trainer.state() | chosen, about, private=True)
-
-
-LOG, PROVENANCE = "log.jsonl", "provenance.json"
 Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
 
 
@@ -286,7 +89,7 @@ class RunFolder(NamedTuple):
         out: Its folder.
         lists: Its data.
         identity: What its files carry.
-        reused: Which stages were taken over from other runs, in sentences.
+        reused: A sentence for each stage that was taken over from another run.
     """
 
     config: Config
@@ -294,6 +97,12 @@ class RunFolder(NamedTuple):
     lists: AnyLists
     identity: Identity
     reused: tuple[str, ...] = ()
+
+    def trained(self, trainer: AnyTrainer) -> OpenRun:
+        """Return the run with its model at the chosen epoch."""
+        if trainer.chosen:
+            trainer.scorer.load_state_dict(trainer.chosen)
+        return OpenRun(self.out, self.config, self.lists, self.identity, trainer.scorer)
 
 
 Finish = Callable[[RunFolder, AnyTrainer, float], dict[str, Any]]
@@ -315,13 +124,13 @@ def train_run(
     Args:
         config: The run.
         out: A new folder, or with `resume` that of a run that was stopped.
-        resume: Start, or go on where it stopped; a finished run is returned as it is.
+        resume: Start, or continue where it stopped; a finished run is only read.
         report: Called after each step, and with its record after each epoch.
-        notice: Is told in a sentence of each stage of training that is reused.
-        warmups: Folder where warm-ups and teachers are kept to be shared between runs.
-        lists: The data, if it is at hand; otherwise it is loaded.
-        finish: Measures what was trained, in place of the test, which writes ``metrics.json``;
-            given the run, its trainer and the seconds that training took.
+        notice: Called with a sentence for each stage of training that is reused.
+        warmups: Folder of warm-ups and teachers that runs share.
+        lists: The data, if it is loaded already.
+        finish: Replaces the measuring on the test part, which writes ``metrics.json``; called
+            with the run, its trainer and the seconds that training took.
     """
     begun = is_begun(out)
     if begun:
@@ -343,7 +152,7 @@ def train_run(
         write_text(out / CONFIG, dump_config(config))
         stages = shared_stages(config, lists, warmups) if warmups is not None else []
         if saved is not None:
-            run, spent = _go_on(run, trainer, *saved)
+            run, spent = _resume(run, trainer, *saved)
         else:
             reused, spent = begin_after(stages, trainer), 0.0
             for sentence in reused:
@@ -354,7 +163,7 @@ def train_run(
 
 
 def is_begun(out: Path) -> bool:
-    """Return whether a folder holds more than a run leaves that was killed at once."""
+    """Return whether a folder holds more than leftovers of a run that was killed at once."""
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; name a folder")
     return out.is_dir() and any(
@@ -372,10 +181,10 @@ def _clear_leftovers(out: Path) -> tuple[Saved, Saved] | None:
     return saved
 
 
-def _go_on(
+def _resume(
     run: RunFolder, trainer: AnyTrainer, model: Saved, state: Saved
 ) -> tuple[RunFolder, float]:
-    """Put a trainer where a checkpoint is; return the run, and the seconds that it took."""
+    """Load a checkpoint into a trainer; return the run, and the seconds that it had taken."""
     for saved, name in ((model, MODEL), (state, STATE)):
         run.identity.refuse_other(saved.about, run.out / name)
     check_tensors(run.out / MODEL, model.tensors, trainer.model())
@@ -391,35 +200,35 @@ def _train(
     *,
     since: float,
 ) -> None:
-    """Train to the end, saving as the config says; `since` is when training began."""
+    """Train to the end, saving as the config says; `since` is the time when training began."""
     saved_at, patience = time.perf_counter(), 60 * run.config.training.save_minutes
-    with finishing_steps() as asked_to_stop, threads_for(run.lists):
+    with finishing_steps() as stop_signal, run.lists.training_threads():
         try:
             for record in trainer.run():
                 report(trainer, record)
                 now = time.perf_counter()
-                asked = asked_to_stop()
-                if record is not None or now - saved_at > patience or asked is not None:
+                signal = stop_signal()
+                if record is not None or now - saved_at > patience or signal is not None:
                     _save(run, trainer, now - since)
                     saved_at = time.perf_counter()
-                if asked is not None:
-                    stop(asked)
+                if signal is not None:
+                    stop(signal)
                 if record is not None:
-                    keep_for_others(stages, trainer, made_by=_maker(run))
-            if (asked := asked_to_stop()) is not None:  # during the last save
-                stop(asked)
+                    keep_for_others(stages, trainer, made_by=_run_words(run))
+            if (signal := stop_signal()) is not None:  # it came during the last save
+                stop(signal)
         except TrainingError as error:
             kept = (run.out / MODEL).exists()
             end = "; the last good checkpoint is kept" if kept else ""
-            if not kept:  # nothing to go on from: the folder can be used again
+            if not kept:  # nothing to resume: the folder can be used again
                 (run.out / CONFIG).unlink()
             raise TrainingError(f"{error}{end}") from error
     if not (run.out / MODEL).exists():  # there was no epoch to train
         _save(run, trainer, time.perf_counter() - since)
 
 
-def _maker(run: RunFolder) -> str:
-    """Return which run a stage is from, in words that tell no path."""
+def _run_words(run: RunFolder) -> str:
+    """Return a description of a run without its path."""
     config = run.config
     return f"{config.method.name}, seed {config.seed}, in {run.out.resolve().name}"
 
@@ -427,20 +236,20 @@ def _maker(run: RunFolder) -> str:
 def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
     """Return the trainer of a run, which chooses an epoch on validation lists.
 
-    Without any the last epoch is kept.
+    Without such lists the last epoch is kept.
     """
     validation = build_validation(config, lists)
     if not isinstance(scorer, RobustRanker):
         return _trainer(config, lists, scorer, validation)
+    trainer, blocks = _trainer(config, lists, scorer.base, validation), validation.blocks
     if scorer.settings.ranking == "sampled":  # refused now, not after a warm-up
         for part in (lists.validation, lists.test):
-            check_length(longest_list(part, config))
-    trainer, blocks = _trainer(config, lists, scorer.base, validation), validation.blocks
+            check_length(part.longest(unrated=config.evaluation.unrated))
     if isinstance(lists, Lists):
         draw, seen = partial(draw_problem, scorer, lists), blocks
     else:
         draw = partial(feature_problem, scorer, lists.data, lists.train.user)
-        seen = blocks or lists.train.blocks()
+        seen = blocks or lists.train.batches()
     validate = partial(validation.validate, scorer)
     return RobustTrainer(scorer, trainer, draw=draw, calibration=seen, validate=validate)
 
@@ -465,51 +274,40 @@ def _trainer(
     )
 
 
-def threads_for(lists: AnyLists) -> AbstractContextManager[None]:
-    """Return how threads are shared in training: with several, small steps take longer."""
-    return nullcontext() if isinstance(lists, Lists) else torch_on_one_thread()
-
-
 def _save(run: RunFolder, trainer: AnyTrainer, seconds: float) -> None:
     progress = trainer.progress
     about = {IDENTITY: run.identity._asdict(), "step": progress.mark}
-    going_on = about | {
-        "progress": asdict(progress), "seconds": seconds, "reused": list(run.reused),
-    }  # fmt: skip
-    save_pair(run.out, Saved(trainer.model(), about), Saved(trainer.state(), going_on))
-    write_text(
-        run.out / LOG,
-        "".join(json.dumps(jsonable(record)) + "\n" for record in progress.history),
-    )
+    state = {"progress": asdict(progress), "seconds": seconds, "reused": list(run.reused)}
+    save_pair(run.out, Saved(trainer.model(), about), Saved(trainer.state(), about | state))
+    lines = [json.dumps(jsonable(record)) + "\n" for record in progress.history]
+    write_text(run.out / LOG, "".join(lines))
 
 
 def _finish(run: RunFolder, trainer: AnyTrainer, seconds: float) -> dict[str, Any]:
-    config, out, lists = run.config, run.out, run.lists
-    if trainer.chosen:
-        trainer.scorer.load_state_dict(trainer.chosen)
+    """Measure a trained run on its test part by both protocols, and write its results."""
+    config, progress, trained = run.config, trainer.progress, run.trained(trainer)
     started = time.perf_counter()
-    found = measure(trainer.scorer, lists, config)
-    result = summary(config, lists, found, part="test")
-    progress = trainer.progress
+    own = measure_run(trained)
+    result = own.result
+    del result["finished"]  # which the file itself shows
     result["chosen_epoch"] = (
         progress.history[progress.chosen]["epoch"] if progress.chosen is not None else None
     )
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started = time.perf_counter()
-    other = measure_other(trainer.scorer, lists, config, out, run.identity)
+    other = measure_other_protocol(trained)
     result["seconds"]["other_protocol"] = time.perf_counter() - started
-    result["other_protocol"] = told_of_other(config, other)
-    warning = disagreement(result, other, lists.data.group_names)
+    result["other_protocol"] = other_protocol_summary(config, other)
+    warning = disagreement(result, other, run.lists.data.group_names)
     result["warnings"] = [warning] if warning else []
-    where_from = provenance(config, lists, run.reused)
-    write_text(out / PROVENANCE, json.dumps(where_from, indent=2) + "\n")
-    queries = per_query(config, lists, found, part="test")
-    return write_result(out / METRICS, result, queries, run.identity)
+    sources = provenance(config, run.lists, run.reused)
+    write_text(run.out / PROVENANCE, json.dumps(sources, indent=2) + "\n")
+    return own.save(run.out / METRICS)
 
 
 def _finished(run: RunFolder) -> dict[str, Any]:
-    """Return what a finished run left in its metrics file."""
+    """Return the content of a finished run's metrics file."""
     path = run.out / METRICS
     try:
         found = read_result(path, Owner(run.config, run.identity))

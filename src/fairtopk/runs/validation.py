@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.lists.batch import Batch
+from fairtopk.lists.queries import AnyLists
 from fairtopk.lists.users import Lists
-from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config
-from fairtopk.runs.measure import blocks_of, some_users
+from fairtopk.runs.measure import some_users
 
 MOST_USERS = 2_000  # whose catalogue is ranked after each epoch
 COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
@@ -49,7 +49,8 @@ def validation_k(config: Config) -> int:
 def build_validation(config: Config, lists: AnyLists) -> Validation:
     """Return how a model is measured: on validation lists, or the catalogue of some users."""
     on_catalogue, k = config.evaluation.select_on == "full", validation_k(config)
-    blocks = [] if on_catalogue else blocks_of(lists.validation, config)
+    unrated, seed = config.evaluation.unrated, config.seed
+    blocks = [] if on_catalogue else lists.validation.batches(unrated=unrated, seed=seed)
     measured = _on_catalogue(config, lists, k) if on_catalogue else _on_blocks(blocks, k)
 
     def validate(scorer: nn.Module) -> dict[str, float]:

@@ -32,15 +32,14 @@ from torch.nn.functional import embedding
 from fairtopk import __version__
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import list_batch
-from fairtopk.lists.queries import DocumentLists
+from fairtopk.lists.queries import AnyLists, QueryLists
 from fairtopk.models._torch import network_scores, products
 from fairtopk.models.features import FeatureScorer, OfTable
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.scoring import score
-from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config_file import load_config
-from fairtopk.runs.open import open_any_run
+from fairtopk.runs.open import open_run
 from fairtopk.runs.result import CONFIG, METRICS, Owner, identity_of, read_result
 from fairtopk.serving.model_card import Card, model_card
 from fairtopk.storage import check_target, together, write_text
@@ -353,12 +352,13 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
     if card.exists() and not out.exists():
         raise InputError(f"{card} exists, and is of no earlier export; choose another name")
     require_export()
-    config, lists, scorer = open_any_run(run, data=data)
+    opened = open_run(run, data=data)
+    config, lists, scorer = opened.config, opened.lists, opened.scorer
     kept, of_data = _kept(run, lists), lists.data
     about = {"fairtopk": __version__, "data": of_data.name, "data_sha256": of_data.checksum}
     with together(out) as folder:
         path, inputs = folder / out.name, tuple(INPUTS)
-        if isinstance(lists, DocumentLists):
+        if isinstance(lists, QueryLists):
             off = export_feature_scorer(_of_features(scorer), path, about=about)
             inputs = tuple(DOCUMENT_INPUTS)
             numbered = {"features": pl.Series(lists.data.feature_names)}

@@ -12,9 +12,8 @@ from typing import Any
 
 from fairtopk import __version__
 from fairtopk.data.features import Features
-from fairtopk.lists.queries import DocumentLists
+from fairtopk.lists.queries import AnyLists, QueryLists
 from fairtopk.metrics.names import TABLE_ROWS
-from fairtopk.runs.build import AnyLists
 from fairtopk.runs.config import Config, ModelConfig
 from fairtopk.serving import model_card as document_card
 from fairtopk.terminal import markdown, number
@@ -109,7 +108,7 @@ class Card:
 def model_card(card: Card) -> str:
     """Return the card as Markdown."""
     config, data = card.config, card.lists.data
-    of_documents = isinstance(card.lists, DocumentLists)
+    of_documents = isinstance(card.lists, QueryLists)
     limits = (*document_card.LIMITS, *LIMITS[2:]) if of_documents else LIMITS
     sections = {
         "Intended use": [document_card.USE if of_documents else USE],
@@ -141,7 +140,7 @@ def _model(model: ModelConfig, *, of_documents: bool) -> str:
 
 def _data(card: Card) -> list[str]:
     lists = card.lists
-    if isinstance(lists, DocumentLists):
+    if isinstance(lists, QueryLists):
         return document_card.about_data(lists.data, lists.rule)
     data = lists.data
     return [
@@ -154,7 +153,7 @@ def _data(card: Card) -> list[str]:
 
 def _interface(card: Card) -> list[str]:
     name, lists = markdown(card.name), card.lists
-    if isinstance(lists, DocumentLists):
+    if isinstance(lists, QueryLists):
         sees_list = card.config.model.name == "attention"
         return document_card.interface(name, lists.data, card.off, sees_list=sees_list)
     data = lists.data

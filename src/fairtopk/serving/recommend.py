@@ -241,7 +241,7 @@ def recommend_run(
     check_target(out, endings=(*CSV, *PARQUET), inputs=inputs)
     check_csv_safe(csv_safe, out)
     trained = open_run(run, data=data)
-    catalogue = catalogue_of(trained.lists)
+    catalogue = catalogue_of(trained.user_lists)
     blocks = recommend_blocks(
         trained.scorer,
         catalogue,
