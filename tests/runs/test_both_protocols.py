@@ -286,7 +286,7 @@ def test_a_warning_is_shown_after_training_and_on_the_page(
     show_result(result)
     shown = capsys.readouterr().out
     assert "warning: they disagree" in shown
-    assert "full lists, K = 10: NDCG" in shown
+    assert "full catalogue, K = 10: NDCG" in shown
     out = tmp_path / "sweep" / "run"
     out.mkdir(parents=True)
     for file in run.iterdir():
