@@ -129,7 +129,7 @@ def test_a_second_demo_replaces_the_first_and_leaves_other_files(shown: Shown) -
 def test_a_folder_that_no_demo_made_is_refused_and_untouched(tmp_path: Path) -> None:
     (tmp_path / "kso-red").mkdir()
     (tmp_path / "kso-red" / "config.toml").write_text("of a sweep")
-    with pytest.raises(InputError, match="something else than an earlier demo"):
+    with pytest.raises(InputError, match="not from an earlier demo"):
         demo.run_demo(console, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kso-red"]
     with pytest.raises(InputError, match="is not a folder; choose another --out"):

@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from fairtopk.cli.console import say, training_progress
+from fairtopk.cli.console import training_progress
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists, split
 from fairtopk.metrics import exposure_gap
-from fairtopk.metrics.names import PROTOCOLS, TABLE_ROWS
+from fairtopk.metrics.names import TABLE_ROWS
 from fairtopk.models.scoring import score
 from fairtopk.reporting.page import PAGE, report
 from fairtopk.reporting.rankings import flattened
@@ -38,6 +38,7 @@ METHODS: dict[str, dict[str, Any]] = {  # by folder; others are compared with th
     "fair-distill": {"name": "fair-distill", "k": K, "distill": {"epochs": 12}},
 }
 NAMES = {"k-song": "colour-blind", "kso-red": "KSO-RED"}
+LISTS = {"full": "Full catalogue", "sampled": "Sampled lists of 305"}
 ROWS = (
     "ndcg",
     "exposure_gap",
@@ -84,11 +85,11 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
         shutil.rmtree(out / WARMUPS, ignore_errors=True)
         results = _results(out, seed)
         for protocol, of_methods in results.items():
-            _show_comparison(console, PROTOCOLS[protocol], of_methods)
+            _show_comparison(console, LISTS[protocol], of_methods)
         for line in LEGEND:
-            say(f"- {line.format(k=K)}")
-        say(_flattening(results["sampled"], _flattened_gap(out, lists, seed)))
-        say(_finding(results["full"]))
+            console.print(f"- {line.format(k=K)}")
+        console.print(_flattening(results["sampled"], _flattened_gap(out, lists, seed)))
+        console.print(_finding(results["full"]))
         listed = [result for one in results.values() for result in one.values()]
         write_text(out / RESULTS, json.dumps(listed, indent=2) + "\n")
         return report(out)
