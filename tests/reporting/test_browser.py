@@ -108,24 +108,24 @@ def test_the_slider_changes_which_model_is_the_fairest(page: webdriver.Chrome) -
 
 
 def test_the_switches_change_charts_and_table(page: webdriver.Chrome) -> None:
-    await_title(page, "Exposure (Eq. 9) gap@10")
+    await_title(page, "Exposure gap (Eq. 9)@10")
     Select(page.find_element(By.ID, "gap")).select_by_value("rank_exposure_gap")
-    await_title(page, "Exposure by rank gap@10")
-    assert "Exposure by rank." in shown_table(page)
+    await_title(page, "Exposure gap by rank@10")
+    assert "Exposure gap by rank." in shown_table(page)
     Select(page.find_element(By.ID, "form")).select_by_value("_mse")
-    await_title(page, "Exposure by rank gap, squared@10")
-    assert "Exposure by rank, mean squared." in shown_table(page)
+    await_title(page, "Exposure gap by rank, squared@10")
+    assert "Exposure gap by rank, squared." in shown_table(page)
     before = charts(page)
     Select(page.find_element(By.ID, "view")).select_by_index(1)
     assert "full catalogue" in shown_table(page)
     WebDriverWait(page, HANGS).until(lambda driver: charts(driver) < before)
     assert page.find_element(By.ID, "form").is_enabled()
     Select(page.find_element(By.ID, "gap")).select_by_value("rsp")  # it has no square
-    await_title(page, "Parity (RSP) gap@10")
-    assert "Parity (RSP)." in shown_table(page)
+    await_title(page, "Statistical parity (RSP)@10")
+    assert "Statistical parity (RSP)." in shown_table(page)
     assert not page.find_element(By.ID, "form").is_enabled()
     Select(page.find_element(By.ID, "view")).select_by_index(0)
-    await_title(page, "Exposure (Eq. 9) gap, squared@10")
+    await_title(page, "Exposure gap (Eq. 9), squared@10")
 
 
 def test_a_method_can_be_hidden(page: webdriver.Chrome) -> None:

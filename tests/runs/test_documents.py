@@ -134,7 +134,7 @@ def test_a_penalty_lowers_the_gap_and_needs_no_groups_to_score(
     assert found["k-song"]["ndcg@5"]["mean"] > 0.9
     trained = open_run(tmp_path / "kso-red")
     assert isinstance(trained.lists, QueryLists)
-    batch = trained.lists.test.blocks()[0]
+    batch = trained.lists.test.batches()[0]
     blind = batch._replace(group=torch.full_like(batch.group, -1))
     assert torch.equal(score(trained.scorer, batch), score(trained.scorer, blind))
 
@@ -218,7 +218,7 @@ def test_an_exported_model_scores_documents_like_the_run_and_has_a_card(
     assert [one.name for one in session.get_inputs()] == ["features"]
     trained = open_run(tmp_path / "run")
     assert isinstance(trained.lists, QueryLists)
-    batch = trained.lists.test.blocks()[0]
+    batch = trained.lists.test.batches()[0]
     expected = score(trained.scorer, batch)
     for row, inside in enumerate(batch.mask):
         values = trained.lists.data.values[batch.item[row][inside].numpy()]

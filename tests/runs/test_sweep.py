@@ -54,7 +54,7 @@ protocols = ["full"]
 rerank = [{ method = "det-const-sort" }]
 """
 
-MEASURED = "fairtopk.runs.sweep:write_result"
+MEASURED = "fairtopk.runs.measure:write_result"
 
 DOCUMENTS = """
 [data]
