@@ -22,7 +22,7 @@ from fairtopk.runs import build
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.run import build_trainer, shared_stages, train_run
-from fairtopk.serving.model_card import Card, model_card
+from fairtopk.serving.model_card import model_card
 from fairtopk.training.loop import Trainer
 
 K = 20
@@ -325,7 +325,7 @@ def test_a_run_of_documents_stopped_at_any_step_goes_on_to_the_same_bits(
 def test_the_card_of_a_model_tells_its_strength(documents: Path) -> None:
     settings = document_config(documents)
     lists = build.build_any_lists(settings.data, seed=0)
-    told = model_card(Card("m", settings, lists, None, off=0.0))
+    told = model_card("m", settings, lists, None, off=0.0)
     assert "- method: fair-distill, strength = 1 (from 0, the teacher's own order" in told
 
 

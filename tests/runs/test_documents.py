@@ -227,6 +227,9 @@ def test_an_exported_model_scores_documents_like_the_run_and_has_a_card(
     card = (tmp_path / "m.md").read_text()
     assert "**It takes no group input**" in card
     assert "Protocol whole: all documents of each test query." in card
+    assert "To order the documents of a list by the score" in card
+    assert "Features must mean what they meant in the training data" in card
+    assert "fairtopk recommend" not in card
     assert str(file.parent) not in card
     assert pl.read_parquet(tmp_path / "m.features.parquet")["id"].to_list() == [
         "f1", "f2", "f3", "f4",

@@ -11,9 +11,17 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
+from fairtopk.data.columns import Origin
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists
-from fairtopk.serving.recommend import Catalogue, catalogue_of, recommend, recommend_blocks
+from fairtopk.serving.recommend import (
+    Catalogue,
+    RecommendRequest,
+    Users,
+    catalogue_of,
+    recommend,
+    recommend_blocks,
+)
 
 N_USERS, N_ITEMS = 12, 9
 
@@ -124,11 +132,11 @@ def test_blocks_change_nothing_and_tell_how_far_they_are(
     whole = recommend(scorer, catalogue_of(lists), users, k=3)
     monkeypatch.setattr("fairtopk.serving.recommend.BLOCK", 5)
     told: list[tuple[int, int]] = []
-    parts = list(
-        recommend_blocks(
-            scorer, catalogue_of(lists), users, k=3, progress=lambda *one: told.append(one)
-        )
+    request = RecommendRequest(Users(users, Origin("users")), k=3)
+    blocks = recommend_blocks(
+        scorer, catalogue_of(lists), request, progress=lambda *one: told.append(one)
     )
+    parts = list(blocks)
     assert told == [(5, 13), (10, 13), (13, 13)]
     assert [part.schema for part in parts] == [whole.schema] * 3
     assert pl.concat(parts).equals(whole)

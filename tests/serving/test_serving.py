@@ -22,7 +22,7 @@ from fairtopk.runs.run import train_run
 from fairtopk.serving import export as exported_files
 from fairtopk.serving import export as exporting
 from fairtopk.serving import recommend as recommended
-from fairtopk.serving.model_card import Card, model_card
+from fairtopk.serving.model_card import model_card
 from fairtopk.serving.recommend import catalogue_of, recommend
 
 needs_onnx = pytest.mark.skipif(
@@ -252,7 +252,7 @@ def test_names_on_a_card_are_text_and_nothing_else(trained: Path) -> None:
     config, lists = run.config, run.user_lists
     name = '<img src=x onerror="a()">|[a](b)`\n# c'
     data = replace(lists.data, name=name, group_names=[name, *lists.data.group_names[1:]])
-    card = model_card(Card(name, config, replace(lists, data=data), None, 0.0))
+    card = model_card(name, config, replace(lists, data=data), None, off=0.0)
     assert "<" not in card.replace("<br>", "")
     assert "[a](b)" not in card
     assert sum(line.startswith("# ") for line in card.splitlines()) == 1

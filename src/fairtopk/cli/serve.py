@@ -32,16 +32,14 @@ def recommend(
 
     Example: fairtopk recommend runs/first --users users.csv --k 10 --out recs.parquet
     """
-    from fairtopk.serving.recommend import read_users, recommend_run
+    from fairtopk.serving.recommend import RecommendRequest, read_users, recommend_run
 
     given = read_users(users, column=column) if users is not None else None
     with ProgressBar(unit="users") as bar:
         written = recommend_run(
             run,
             out,
-            users=given,
-            k=k,
-            include_rated=include_rated,
+            RecommendRequest(given, k, include_rated),
             csv_safe=csv_safe,
             data=data,
             progress=lambda done, total: bar("recommending", done, total),

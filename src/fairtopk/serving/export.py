@@ -1,27 +1,20 @@
-"""Scorers of users and items in operations that torch.export can follow.
+"""A run's model as files for elsewhere: ONNX, the ids behind its numbers, and a model card.
 
-The models themselves have loops and gradients of their own, which it cannot. What a score needs
-of a user or an item alone is worked out before, once for each of them.
-
-A trained scorer as an ONNX file: traced by torch.export, and checked in ONNX Runtime.
-
-The file takes user and item numbers and nothing else: a model that asks for groups is refused.
-
-A trained scorer of features as an ONNX file: documents in, scores out, and no groups.
-
-A run's model as files for elsewhere: ONNX, the ids behind its numbers, and a card.
+The models have compiled loops and gradients of their own, which torch.export cannot follow; the
+`Served...` modules compute the same scores with plain operations. A file takes numbers of users
+and items, or features of documents, and nothing else: a model that takes groups is refused. Its
+scores are compared with the original's in ONNX Runtime before it appears.
 """
 
 import inspect
 import logging
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -32,7 +25,7 @@ from torch.nn.functional import embedding
 from fairtopk import __version__
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import list_batch
-from fairtopk.lists.queries import AnyLists, QueryLists
+from fairtopk.lists.queries import QueryLists
 from fairtopk.models._torch import network_scores, products
 from fairtopk.models.features import FeatureScorer, OfTable
 from fairtopk.models.mf import MatrixFactorization
@@ -41,25 +34,22 @@ from fairtopk.models.scoring import score
 from fairtopk.runs.config_file import load_config
 from fairtopk.runs.open import open_run
 from fairtopk.runs.result import CONFIG, METRICS, Owner, identity_of, read_result
-from fairtopk.serving.model_card import Card, model_card
+from fairtopk.serving.model_card import model_card
 from fairtopk.storage import check_target, together, write_text
 
-
-def served(scorer: nn.Module) -> "ServedProduct | ServedNeuMF":
-    """Return a module that takes user and item numbers and gives the scores of `scorer`."""
-    if isinstance(scorer, MatrixFactorization):
-        return ServedProduct(scorer)
-    if isinstance(scorer, NeuMF):
-        return ServedNeuMF(scorer)
-    raise InputError(f"export takes the models neumf and mf, got {type(scorer).__name__}")
+NEEDED = ("onnx", "onnxruntime", "onnxscript")
+INPUTS = {"user": ("queries",), "item": ("queries", "items")}  # inputs of a file, with axes
+DOCUMENT_INPUTS = {"features": ("documents", None)}
+OUTPUT = "score"
+GROUP_WORDS = ("group", "protected")
+TOLERANCE = 1e-5  # of the largest score: all scores of a fair model may be small
+CHECKED = ((1, 1), (2, 3), (5, 200), (100, 7))  # queries and items that a file is checked with
+CHECKED_DOCUMENTS = (1, 2, 7, 200)
+MOST_BYTES = 2**31 - 2**20  # of weights that one ONNX file can hold
 
 
 class ServedProduct(nn.Module):
-    """Matrix factorisation, as it is served.
-
-    Args:
-        scorer: Whose scores it gives; later changes to its weights are not seen.
-    """
+    """Matrix factorisation as it is served; later changes to the scorer are not seen."""
 
     users: Tensor
     items: Tensor
@@ -78,10 +68,9 @@ class ServedProduct(nn.Module):
 
 
 class ServedNeuMF(nn.Module):
-    """NeuMF as it is served: its first layer and the product's output weights are worked in.
+    """NeuMF as it is served; later changes to the scorer are not seen.
 
-    Args:
-        scorer: Whose scores it gives; later changes to its weights are not seen.
+    Its first layer and the product's output weights are applied once to each user and item.
     """
 
     users: Tensor
@@ -116,35 +105,49 @@ class ServedNeuMF(nn.Module):
         return products(embedding(user, self.users), self.items, item) + network
 
 
-NEEDED = ("onnx", "onnxruntime", "onnxscript")
-INPUTS = {"user": ("queries",), "item": ("queries", "items")}  # all that a file takes, by axis
-OUTPUT = "score"
-GROUP_WORDS = ("group", "protected")
-TOLERANCE = 1e-5  # of the largest score: a fair model's may all be small
-CHECKED = ((1, 1), (2, 3), (5, 200), (100, 7))  # queries and items that a file is checked with
-MOST_BYTES = 2**31 - 2**20  # of weights that one ONNX file can hold
+class ServedDocuments(nn.Module):
+    """A scorer of features as it is served: the documents of one list, unscaled."""
+
+    def __init__(self, scorer: FeatureScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the scores of documents, ``[documents]``, by features ``[documents, F]``."""
+        one = features[None]
+        scores: Tensor = self.scorer(one, torch.ones_like(one[..., 0], dtype=torch.bool))[0]
+        return scores
+
+
+def served(scorer: nn.Module) -> ServedProduct | ServedNeuMF:
+    """Return a module that takes user and item numbers and gives the scores of `scorer`."""
+    if isinstance(scorer, MatrixFactorization):
+        return ServedProduct(scorer)
+    if isinstance(scorer, NeuMF):
+        return ServedNeuMF(scorer)
+    raise InputError(f"export takes the models neumf and mf, got {type(scorer).__name__}")
 
 
 def require_export() -> None:
-    """Refuse to go on where a package that exporting needs is not installed."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
+    """Refuse to continue where a package that exporting needs is not installed."""
+    if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise InputError(
             f"export needs {' and '.join(missing)}; install with: pip install fairtopk[export]"
         )
 
 
 def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) -> float:
-    """Write a scorer of users and items as an ONNX file; return how far its scores are off.
+    """Write a scorer as an ONNX file; return how far its scores are off.
 
-    Inputs are ``user`` numbers, int64 ``[queries]``, and ``item`` numbers, int64 ``[queries,
-    items]``; the output is ``score``, ``[queries, items]``. Weights past 2 GB go into a second
-    file, with ``.data`` at the end of its name.
+    The inputs are ``user`` numbers, int64 ``[queries]``, and ``item`` numbers, int64
+    ``[queries, items]``, and the output is ``score``, ``[queries, items]``; or the input is
+    ``features``, float32 ``[documents, F]``, of one list, and ``score`` is ``[documents]``.
+    Weights past 2 GB go into a second file, with ``.data`` at the end of its name.
 
     Args:
-        scorer: `NeuMF` or `MatrixFactorization`.
-        path: Where to write; a file that is there is replaced once the new one is checked.
-        about: What the file says of itself, name to text.
+        scorer: `NeuMF`, `MatrixFactorization`, or a scorer of a table of features.
+        path: Where to write; an existing file is replaced once the new one is checked.
+        about: What the file says about itself, name to text.
 
     Returns:
         The largest difference from the scorer's own scores on random inputs, as a share of the
@@ -155,23 +158,33 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
             is above 1e-5.
     """
     require_export()
-    module = served(scorer)
-    n_users, n_items = len(module.users), len(module.items)
     generator = torch.Generator().manual_seed(0)
     samples, expected = [], []
-    for queries, items in CHECKED:
-        user = torch.randint(n_users, (queries,), generator=generator)
-        item = torch.randint(n_items, (queries, items), generator=generator)
-        # Were groups read after all, these could not be right.
-        group = torch.randint(2, item.shape, generator=generator)
-        batch = list_batch(user, torch.zeros(item.shape), group, item >= 0, item=item)
-        samples.append({"user": user, "item": item})
-        expected.append(score(scorer, batch))
+    module: ServedProduct | ServedNeuMF | ServedDocuments
+    if isinstance(scorer, OfTable):
+        module, scale = ServedDocuments(scorer.scorer).eval(), scorer.scorer.scale
+        for n_documents in CHECKED_DOCUMENTS:
+            usual = torch.randn(n_documents, len(scale.mean), generator=generator)
+            samples.append({"features": scale.mean + scale.spread * usual})
+            with torch.no_grad():
+                expected.append(module(samples[-1]["features"]))
+    else:
+        module = served(scorer)
+        n_users, n_items = len(module.users), len(module.items)
+        for n_queries, length in CHECKED:
+            user = torch.randint(n_users, (n_queries,), generator=generator)
+            item = torch.randint(n_items, (n_queries, length), generator=generator)
+            # Random groups: if the model used them after all, its scores would differ.
+            group = torch.randint(2, item.shape, generator=generator)
+            batch = list_batch(user, torch.zeros(item.shape), group, item >= 0, item=item)
+            samples.append({"user": user, "item": item})
+            expected.append(score(scorer, batch))
     if not all(scores.isfinite().all() for scores in expected):
         raise InputError("the model's scores are not all finite; it may have diverged")
+    axes = DOCUMENT_INPUTS if isinstance(scorer, OfTable) else INPUTS
     with together(path) as folder:
         written = folder / path.name
-        write_onnx(module, written, samples[1], axes=INPUTS, about=about)
+        write_onnx(module, written, samples[2], axes=axes, about=about)
         return check_onnx(written, samples, expected)
 
 
@@ -189,8 +202,8 @@ def write_onnx(
         module: Takes tensors, and returns scores.
         path: Where to write.
         sample: Some inputs by name; no axis that may vary has a length of 1.
-        axes: For each input, what its axes are called, None for one whose length is fixed.
-        about: What the file says of itself, name to text.
+        axes: The names of each input's axes, None for one whose length is fixed.
+        about: What the file says about itself, name to text.
     """
     _refuse_groups(inspect.signature(module.forward).parameters, axes)
     lengths = {
@@ -200,19 +213,25 @@ def write_onnx(
         name: {place: lengths[one] for place, one in enumerate(names) if one}
         for name, names in axes.items()
     }
-    with _quiet():
-        program = torch.onnx.export(
-            module.eval(),
-            tuple(sample[name] for name in axes),
-            input_names=list(axes),
-            output_names=[OUTPUT],
-            dynamic_shapes=shapes,
-            dynamo=True,
-            verbose=False,
-        )
+    logged = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # torch warns its own developers while it exports
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                module.eval(),
+                tuple(sample[name] for name in axes),
+                input_names=list(axes),
+                output_names=[OUTPUT],
+                dynamic_shapes=shapes,
+                dynamo=True,
+                verbose=False,
+            )
+    finally:
+        logging.disable(logged)
     assert program is not None
     for node in program.model.graph:
-        node.metadata_props.clear()  # where this code is on the machine that ran it
+        node.metadata_props.clear()  # paths of this code on the machine that ran it
     program.model.metadata_props.update(about)
     weights = [*module.parameters(), *module.buffers()]
     size = sum(tensor.numel() * tensor.element_size() for tensor in weights)
@@ -241,7 +260,7 @@ def check_onnx(
         (found,) = session.run([OUTPUT], arrays)
         differences.append(np.abs(found - scores.numpy()).max())
     off, largest = float(np.max(differences)), max(float(one.abs().max()) for one in expected)
-    if not off <= TOLERANCE * largest:  # nor of NaN
+    if not off <= TOLERANCE * largest:  # so written that NaN is refused too
         raise InputError(
             f"{path.name} was not written: its scores are off by {off:g}, where {TOLERANCE:g} "
             f"of the largest, {largest:g}, is allowed"
@@ -259,72 +278,11 @@ def _refuse_groups(taken: Collection[str], wanted: Collection[str]) -> None:
         )
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep from the user what torch says to its own developers while it exports."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-DOCUMENT_INPUTS = {"features": ("documents", None)}  # all that a file takes, by axis
-CHECKED_DOCUMENTS = (1, 2, 7, 200)  # documents of the lists that a file is checked with
-
-
-class OneList(nn.Module):
-    """A scorer of features as it is served: the documents of one list, as they came.
-
-    Args:
-        scorer: Whose scores it gives; it brings the scale of its features with it.
-    """
-
-    def __init__(self, scorer: FeatureScorer) -> None:
-        super().__init__()
-        self.scorer = scorer
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return the scores of documents, ``[documents]``, by features ``[documents, F]``."""
-        one = features[None]
-        scores: Tensor = self.scorer(one, torch.ones_like(one[..., 0], dtype=torch.bool))[0]
-        return scores
-
-
-def export_feature_scorer(
-    scorer: FeatureScorer, path: Path, *, about: Mapping[str, str]
-) -> float:
-    """Write a scorer of features as an ONNX file; return how far its scores are off.
-
-    The input is ``features``, float32 ``[documents, F]``, of one list; the output is ``score``,
-    ``[documents]``. Further arguments, what is returned and what is refused are as in
-    `fairtopk.serving.export.export_scorer`.
-    """
-    require_export()
-    module = OneList(scorer).eval()
-    scale, generator = scorer.scale, torch.Generator().manual_seed(0)
-    samples, expected = [], []
-    for count in CHECKED_DOCUMENTS:
-        usual = torch.randn(count, len(scale.mean), generator=generator)
-        samples.append({"features": scale.mean + scale.spread * usual})
-        with torch.no_grad():
-            expected.append(module(samples[-1]["features"]))
-    if not all(scores.isfinite().all() for scores in expected):
-        raise InputError("the model's scores are not all finite; it may have diverged")
-    with together(path) as folder:
-        written = folder / path.name
-        write_onnx(module, written, samples[2], axes=DOCUMENT_INPUTS, about=about)
-        return check_onnx(written, samples, expected)
-
-
 class Exported(NamedTuple):
-    """What was written.
+    """The files of an export.
 
     Attributes:
-        files: The model and what is beside it.
+        files: The model, its ids and its card.
         inputs: What the model takes.
         off: The largest difference from the original's scores on random inputs, as a share of
             the largest score.
@@ -338,7 +296,7 @@ class Exported(NamedTuple):
 def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
     """Write a run's model as ONNX, the id of each of its numbers, and a card.
 
-    Beside ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet``, or for
+    Next to ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet``, or for
     documents ``model.features.parquet``, with columns `number` and `id`, and ``model.md``, the
     card. They appear together, and only if the file scores like the model.
 
@@ -353,37 +311,29 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
         raise InputError(f"{card} exists, and is of no earlier export; choose another name")
     require_export()
     opened = open_run(run, data=data)
-    config, lists, scorer = opened.config, opened.lists, opened.scorer
-    kept, of_data = _kept(run, lists), lists.data
-    about = {"fairtopk": __version__, "data": of_data.name, "data_sha256": of_data.checksum}
+    lists, scorer = opened.lists, opened.scorer
+    result = None  # of a run that was stopped before it was measured
+    if (run / METRICS).exists():
+        config = load_config(run / CONFIG)
+        result = read_result(run / METRICS, Owner(config, identity_of(config, lists)))
+    about = {
+        "fairtopk": __version__,
+        "data": lists.data.name,
+        "data_sha256": lists.data.checksum,
+    }
+    if isinstance(lists, QueryLists):
+        if not isinstance(scorer, OfTable):
+            raise InputError("robust needs groups when it ranks: it cannot be exported")
+        inputs, ids = tuple(DOCUMENT_INPUTS), {"features": pl.Series(lists.data.feature_names)}
+    else:
+        inputs = tuple(INPUTS)
+        ids = {"users": lists.data.user_ids, "items": lists.data.item_ids}
     with together(out) as folder:
-        path, inputs = folder / out.name, tuple(INPUTS)
-        if isinstance(lists, QueryLists):
-            off = export_feature_scorer(_of_features(scorer), path, about=about)
-            inputs = tuple(DOCUMENT_INPUTS)
-            numbered = {"features": pl.Series(lists.data.feature_names)}
-        else:
-            off = export_scorer(scorer, path, about=about)
-            numbered = {"users": lists.data.user_ids, "items": lists.data.item_ids}
-        for name, ids in numbered.items():
-            table = pl.DataFrame({"id": ids}).with_row_index("number")
+        off = export_scorer(scorer, folder / out.name, about=about)
+        for name, column in ids.items():
+            table = pl.DataFrame({"id": column}).with_row_index("number")
             table.write_parquet(folder / f"{out.stem}.{name}.parquet")
-        told = model_card(Card(out.stem, config, lists, kept, off))
-        write_text(folder / card.name, told)
+        text = model_card(out.stem, opened.config, lists, result, off=off)
+        write_text(folder / card.name, text)
         names = sorted(file.name for file in folder.iterdir())
     return Exported([out.with_name(name) for name in names], inputs, off)
-
-
-def _of_features(scorer: nn.Module) -> FeatureScorer:
-    """Return what scores documents by their features alone."""
-    if not isinstance(scorer, OfTable):
-        raise InputError("robust needs groups when it ranks: it cannot be exported")
-    return scorer.scorer
-
-
-def _kept(run: Path, lists: AnyLists) -> dict[str, Any] | None:
-    """Return what a run's metrics file holds; None if it was stopped before it wrote one."""
-    if not (run / METRICS).exists():
-        return None
-    config = load_config(run / CONFIG)
-    return read_result(run / METRICS, Owner(config, identity_of(config, lists)))

@@ -1,185 +1,171 @@
-"""What the card of an exported scorer of documents says otherwise than that of users and items.
-
-Data is named by name and checksum, never by path.
-
-The card of an exported model: what it is for, what it was measured to do, and its limits.
+"""The card of an exported model: what it is for, how it was measured, and its limits.
 
 Data is named by name and checksum, never by path.
 """
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from fairtopk import __version__
-from fairtopk.data.features import Features
 from fairtopk.lists.queries import AnyLists, QueryLists
+from fairtopk.lists.users import Lists
 from fairtopk.metrics.names import TABLE_ROWS
-from fairtopk.runs.config import Config, ModelConfig
-from fairtopk.serving import model_card as document_card
-from fairtopk.terminal import markdown, number
+from fairtopk.runs.config import Config, MethodConfig, ModelConfig
+from fairtopk.terminal import UNDEFINED, markdown, number
 
-DOCUMENT_USE = """\
-To order the documents of a list by the score, highest first. Whoever serves it needs their
-features, as the training data has them, and no groups."""
-
+USER_LIMITS = (
+    "Users and items that came after the training data have no number and no score. `fairtopk "
+    "recommend` gives unknown users the most rated items, an order that ignores fairness.",
+    "The figures are means over test lists of past ratings. Ratings are not missing at random, "
+    "and sampled lists and the full catalogue can rank models differently: do not compare "
+    "figures of two protocols.",
+)
 DOCUMENT_LIMITS = (
     "Features must mean what they meant in the training data; the model itself brings them to "
     "one scale. A feature that tells groups apart is used like any other.",
     "The figures are means over whole test lists of the same data, whose grades may be biased "
     "themselves.",
 )
-RANKED = "all documents of each {part} query"
-
-
-def interface(name: str, data: Features, off: float, *, sees_list: bool) -> list[str]:
-    """Return what the model takes and gives, in Markdown.
-
-    Args:
-        name: Of the model file, without its ending, in Markdown.
-        data: What it was trained on.
-        off: Largest difference of the file's scores, as a share of the largest score.
-        sees_list: Whether a document's score depends on the others.
-    """
-    count = len(data.feature_names)
-    one = "of one list, which are seen together" if sees_list else "each scored by itself"
-    return [
-        "| | | type and shape | |",
-        "| --- | --- | --- | --- |",
-        f"| input | `features` | float32, [documents, {count}] | documents {one} |",
-        "| output | `score` | float32, [documents] | higher is better |",
-        "",
-        "**It takes no group input**: that was checked when the file was written. Which "
-        f"feature each column is, is in {name}.features.parquet. On random inputs in ONNX "
-        f"Runtime, scores are off by at most {off:.1g} of the largest.",
-    ]
-
-
-def about_data(data: Features, rule: str) -> list[str]:
-    """Return the data of a run, in Markdown."""
-    return [
-        f"- name: {markdown(data.name)}",
-        f"- SHA-256 of documents and groups: `{data.checksum}`",
-        f"- {data.n_rows:,} documents in {data.n_queries:,} queries, "
-        f"{len(data.feature_names):,} features",
-        f"- split: {rule}",
-    ]
-
-
-USE = """\
-To order items of this catalogue for users of this data, by the score, highest first. Whoever
-serves it needs neither the groups of items nor anything about users but their number."""
-
 LIMITS = (
-    "Users and items that came after the training data have no number, and no score. `fairtopk "
-    "recommend` gives unknown users the most rated items, an order that knows no fairness.",
-    "The figures are means over test lists of past ratings. Ratings are not missing at random, "
-    "and sampled lists and the whole catalogue can rank models differently: do not compare "
-    "figures of two protocols.",
     "Fairness was measured for the groups above and in exposure alone: not for other groups, "
     "for groups of users, or for what exposure leads to. Measure again in use: `fairtopk "
     "audit` takes rankings from anywhere.",
-    "The gap of Eq. 9 also shrinks where scores merely get flatter; the gap by rank does not. "
-    "A gap no larger than by chance, or with a signed gap near 0, may be chance.",
-    "The model takes no groups, yet its scores may still give them away: see how well groups "
-    "can be told from scores, where that was measured.",
+    "The gap of Eq. 9 also shrinks when scores merely get flatter; the gap by rank does not. "
+    "A gap at its chance level, or with a signed gap near 0, may be chance.",
+    "The model takes no groups, yet its scores may still reveal them: see the group AUC above, "
+    "if it was measured.",
 )
 
 
-@dataclass(frozen=True)
-class Card:
-    """What a card is made from.
+class Subject(NamedTuple):
+    """The parts of a card in which users and documents differ.
 
     Attributes:
-        name: Of the model file, without its ending.
+        use: What the model is for.
+        inputs: Rows of the table of inputs and outputs.
+        numbering: Which file says what the numbers of the input stand for.
+        checksum_of: What the checksum of the data covers.
+        size: How much data there is.
+        model: The model and its size.
+        limits: Limits that hold for this kind of model alone.
+    """
+
+    use: str
+    inputs: tuple[str, ...]
+    numbering: str
+    checksum_of: str
+    size: str
+    model: str
+    limits: tuple[str, ...]
+
+
+def model_card(
+    name: str, config: Config, lists: AnyLists, result: dict[str, Any] | None, *, off: float
+) -> str:
+    """Return the card of a model as Markdown.
+
+    Args:
+        name: The model file's name, without its ending.
         config: What was run.
         lists: The data.
-        result: What the run's metrics file holds; None if there is none.
+        result: The run's metrics; None if it was stopped before they were measured.
         off: Largest difference of the file's scores from the original's, as a share of the
             largest score.
     """
-
-    name: str
-    config: Config
-    lists: AnyLists
-    result: dict[str, Any] | None
-    off: float
-
-
-def model_card(card: Card) -> str:
-    """Return the card as Markdown."""
-    config, data = card.config, card.lists.data
-    of_documents = isinstance(card.lists, QueryLists)
-    limits = (*document_card.LIMITS, *LIMITS[2:]) if of_documents else LIMITS
+    data, title = lists.data, markdown(name)
+    if isinstance(lists, QueryLists):
+        about = _documents(title, lists, config.model)
+    else:
+        about = _users(title, lists, config.model)
     sections = {
-        "Intended use": [document_card.USE if of_documents else USE],
-        "What it takes and gives": _interface(card),
-        "Data": _data(card),
-        "Groups": _groups(card),
+        "Intended use": [about.use],
+        "What it takes and gives": [
+            "| | | type and shape | |",
+            "| --- | --- | --- | --- |",
+            *about.inputs,
+            "",
+            "**It takes no group input**: that was checked when the file was written. "
+            f"{about.numbering} On random inputs in ONNX Runtime, scores are off by at most "
+            f"{off:.1g} of the largest.",
+        ],
+        "Data": [
+            f"- name: {markdown(data.name)}",
+            f"- SHA-256 of {about.checksum_of} and groups: `{data.checksum}`",
+            f"- {about.size}",
+            f"- split: {lists.rule}",
+        ],
+        "Groups": _groups(config, lists),
         "Training": [
-            f"- method: {config.method.name}, {_weight(config)}",
+            f"- method: {config.method.name}, {_weight(config.method)}",
             f"- top K: {', '.join(map(str, config.method.ks))}",
-            f"- model: {_model(config.model, of_documents=of_documents)}",
+            f"- model: {about.model}",
             f"- seed: {config.seed}",
             f"- exported by fairtopk {__version__}",
         ],
-        "Measured": _measured(card),
-        "Limits": [f"- {limit}" for limit in limits],
+        "Measured": ["Nothing: the run was stopped before its model was measured."]
+        if result is None
+        else _measured(result, unrated=config.evaluation.unrated),
+        "Limits": [f"- {limit}" for limit in (*about.limits, *LIMITS)],
     }
-    parts = [f"# {markdown(card.name)}: {config.method.name} on {markdown(data.name)}"]
-    parts += [f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items()]
+    parts = [f"# {title}: {config.method.name} on {markdown(data.name)}"]
+    parts += [f"## {section}\n\n" + "\n".join(lines) for section, lines in sections.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _model(model: ModelConfig, *, of_documents: bool) -> str:
-    if not of_documents:
-        return f"{model.name}, width {model.width}"
-    if model.name == "linear":
-        return model.name
-    return f"{model.name}, hidden layers of {', '.join(map(str, model.hidden))}"
-
-
-def _data(card: Card) -> list[str]:
-    lists = card.lists
-    if isinstance(lists, QueryLists):
-        return document_card.about_data(lists.data, lists.rule)
+def _users(title: str, lists: Lists, model: ModelConfig) -> Subject:
     data = lists.data
-    return [
-        f"- name: {markdown(data.name)}",
-        f"- SHA-256 of ratings and groups: `{data.checksum}`",
-        f"- {data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
-        f"- split: {lists.rule}",
-    ]
-
-
-def _interface(card: Card) -> list[str]:
-    name, lists = markdown(card.name), card.lists
-    if isinstance(lists, QueryLists):
-        sees_list = card.config.model.name == "attention"
-        return document_card.interface(name, lists.data, card.off, sees_list=sees_list)
-    data = lists.data
-    return [
-        "| | | type and shape | |",
-        "| --- | --- | --- | --- |",
-        f"| input | `user` | int64, [queries] | numbers from 0 to {data.n_users - 1} |",
-        f"| input | `item` | int64, [queries, items] | numbers from 0 to {data.n_items - 1} |",
-        "| output | `score` | float32, [queries, items] | higher is better |",
-        "",
-        "**It takes no group input**: that was checked when the file was written. The id of "
-        f"each number is in {name}.users.parquet and {name}.items.parquet. On random "
-        f"inputs in ONNX Runtime, scores are off by at most {card.off:.1g} of the largest.",
-    ]
-
-
-def _groups(card: Card) -> list[str]:
-    rule, data = card.config.data.groups, card.lists.data
-    if not data.group_names:
-        return ["The data has none: nothing is known of fairness."]
-    said = {} if rule is None else {key: value for key, value in asdict(rule).items() if value}
-    words = ", ".join(
-        f"{key} {markdown(value)}" for key, value in said.items() if key != "separator"
+    return Subject(
+        use="To order items of this catalogue for users of this data, by the score, highest "
+        "first. Serving\nneeds neither the groups of items nor anything about users but their "
+        "number.",
+        inputs=(
+            f"| input | `user` | int64, [queries] | numbers from 0 to {data.n_users - 1} |",
+            "| input | `item` | int64, [queries, items] | numbers from 0 to "
+            f"{data.n_items - 1} |",
+            "| output | `score` | float32, [queries, items] | higher is better |",
+        ),
+        numbering=f"The id of each number is in {title}.users.parquet and "
+        f"{title}.items.parquet.",
+        checksum_of="ratings",
+        size=f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
+        model=f"{model.name}, width {model.width}",
+        limits=USER_LIMITS,
     )
+
+
+def _documents(title: str, lists: QueryLists, model: ModelConfig) -> Subject:
+    data, n_features = lists.data, len(lists.data.feature_names)
+    scored = "each scored by itself"
+    if model.name == "attention":
+        scored = "of one list, which are scored together"
+    size = ""
+    if model.name != "linear":
+        size = f", hidden layers of {', '.join(map(str, model.hidden))}"
+    return Subject(
+        use="To order the documents of a list by the score, highest first. Serving needs their "
+        "features,\nas in the training data, and no groups.",
+        inputs=(
+            f"| input | `features` | float32, [documents, {n_features}] | documents {scored} |",
+            "| output | `score` | float32, [documents] | higher is better |",
+        ),
+        numbering=f"The feature in each column is named in {title}.features.parquet.",
+        checksum_of="documents",
+        size=f"{data.n_rows:,} documents in {data.n_queries:,} queries, "
+        f"{n_features:,} features",
+        model=f"{model.name}{size}",
+        limits=DOCUMENT_LIMITS,
+    )
+
+
+def _groups(config: Config, lists: AnyLists) -> list[str]:
+    data, rule = lists.data, config.data.groups
+    if not data.group_names:
+        return ["The data has none: nothing is known about fairness."]
+    given = {} if rule is None else {key: value for key, value in asdict(rule).items() if value}
+    given.pop("separator", None)
+    rule_line = ", ".join(f"{key} {markdown(value)}" for key, value in given.items())
     return [
-        *([f"By the rule: {words}.", ""] if words else []),
+        *([f"By the rule: {rule_line}.", ""] if given else []),
         "| group | items |",
         "| --- | --- |",
         *(f"| {markdown(name)} | {count:,} |" for name, count in data.group_counts.items()),
@@ -189,8 +175,7 @@ def _groups(card: Card) -> list[str]:
     ]
 
 
-def _weight(config: Config) -> str:
-    method = config.method
+def _weight(method: MethodConfig) -> str:
     if not method.row.is_fair:
         return "without a fairness penalty: groups played no part"
     if method.c is None:
@@ -200,81 +185,59 @@ def _weight(config: Config) -> str:
     return f"{weight}; groups of items were used in training"
 
 
-def _measured(card: Card) -> list[str]:
-    """Return the metrics of a run, with their intervals."""
-    result, evaluation = card.result, card.config.evaluation
-    if result is None:
-        return ["Nothing: the run was stopped before its model was measured."]
-    metrics = result["metrics"]
+def _measured(result: dict[str, Any], *, unrated: int) -> list[str]:
+    """Return the metrics of a run with their intervals, its other protocol and its warnings."""
+    labels, gap = {}, ""
+    for name, text in TABLE_ROWS.items():  # "  signed gap" stands below the gap it belongs to
+        gap = gap if text.startswith(" ") else text
+        labels[name] = f"{gap}, {text.strip()}" if text.startswith(" ") else text
+    metrics, part, protocol = result["metrics"], result["part"], result["protocol"]
     ks = [name.removeprefix("ndcg@") for name in metrics if name.startswith("ndcg@")]
-    rows = [
-        f"| {words} | {' | '.join(_figure(metrics[f'{name}@{k}']) for k in ks)} |"
-        for name, words in _row_words().items()
-        if f"{name}@{ks[0]}" in metrics
-    ]
-    part, protocol = result["part"], result["protocol"]
-    mine = f"each user's {part} items among "
+    own = f"each user's {part} items among "
     ranked = {
-        "sampled": f"{mine}{evaluation.unrated} items drawn from those the user never rated",
-        "full": f"{mine}all items that the user never rated",
-        "whole": document_card.RANKED.format(part=part),
+        "sampled": f"{own}{unrated} items drawn from those the user never rated",
+        "full": f"{own}all items that the user never rated",
+        "whole": f"all documents of each {part} query",
     }
-    whose = "queries" if protocol == "whole" else "users"
     undefined = max(cell["undefined"] for cell in metrics.values())
-    left_out = f", up to {undefined:,} excluded where undefined" if undefined else ""
-    return [
+    lines = [
         f"Protocol {protocol}: {ranked[protocol]}. Mean and 95 % interval over "
-        f"{whose}{left_out}.",
+        f"{'queries' if protocol == 'whole' else 'users'}"
+        f"{f', up to {undefined:,} excluded where undefined' if undefined else ''}.",
         "",
         f"| | {' | '.join(f'K = {k}' for k in ks)} |",
         f"| --- |{' --- |' * len(ks)}",
-        *rows,
-        *_beside(result),
-        *_by_other(result),
     ]
-
-
-def _by_other(result: dict[str, Any]) -> list[str]:
-    """Return what the other protocol gave, and the warnings of the run."""
-    told, lines = result.get("other_protocol") or {}, []
-    if "protocol" in told:
-        users, means = told["users"], told["metrics"]
-        ks = [name.removeprefix("ndcg@") for name in means if name.startswith("ndcg@")]
-        figures = [
-            f"{words} {', '.join(number(means[f'{name}@{k}']) for k in ks)}"
-            for name, words in _row_words().items()
-            if f"{name}@{ks[0]}" in means
-        ]
-        lines = [
-            f"- protocol {told['protocol']}, {users['measured']:,} of {users['of']:,} users, "
-            f"K = {', '.join(ks)}: {'; '.join(figures)}"
-        ]
-    lines += [f"- warning: {markdown(warning)}" for warning in result.get("warnings", [])]
-    return ["", *lines] if lines else []
-
-
-def _beside(result: dict[str, Any]) -> list[str]:
-    """Return what is told of whole lists."""
-    auc, spread = result["metrics"].get("group_auc"), result.get("score_spread")
-    told = {
-        "how well groups can be told from scores, AUC (0.5: not at all)": auc,
-        "spread of scores": spread,
+    for name, text in labels.items():
+        if f"{name}@{ks[0]}" in metrics:
+            cells = (_figure(metrics[f"{name}@{k}"]) for k in ks)
+            lines.append(f"| {text} | {' | '.join(cells)} |")
+    of_lists = {
+        "how well scores tell groups apart, AUC (0.5: not at all)": metrics.get("group_auc"),
+        "spread of scores": result.get("score_spread"),
     }
-    lines = [f"- {words}: {_figure(cell)}" for words, cell in told.items() if cell]
-    return ["", *lines] if lines else []
-
-
-def _row_words() -> dict[str, str]:
-    """Return what each metric is called on a line of its own."""
-    found, gap = {}, ""
-    for name, words in TABLE_ROWS.items():
-        gap = gap if words.startswith(" ") else words
-        found[name] = f"{gap}, {words.strip()}" if words.startswith(" ") else words
-    return found
+    notes = [f"- {text}: {_figure(cell)}" for text, cell in of_lists.items() if cell]
+    lines += ["", *notes] if notes else []
+    other = result.get("other_protocol") or {}
+    notes = [f"- warning: {markdown(warning)}" for warning in result.get("warnings", [])]
+    if "protocol" in other:
+        users, means = other["users"], other["metrics"]
+        ks = [name.removeprefix("ndcg@") for name in means if name.startswith("ndcg@")]
+        figures = (
+            f"{text} {', '.join(number(means[f'{name}@{k}']) for k in ks)}"
+            for name, text in labels.items()
+            if f"{name}@{ks[0]}" in means
+        )
+        notes.insert(
+            0,
+            f"- protocol {other['protocol']}, {users['measured']:,} of {users['of']:,} users, "
+            f"K = {', '.join(ks)}: {'; '.join(figures)}",
+        )
+    return [*lines, "", *notes] if notes else lines
 
 
 def _figure(cell: dict[str, Any]) -> str:
     if cell["mean"] is None:
-        return "undefined"
+        return UNDEFINED
     low, high = cell["ci95"]
     return f"{cell['mean']:.4g} ({low:.4g} to {high:.4g})"
