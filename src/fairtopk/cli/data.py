@@ -111,7 +111,7 @@ def fetch(name: str, *, accept_licence: bool) -> Path:
         raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
     if known.url is None:
         raise InputError(f"{name} cannot be downloaded ({known.home}); pass it with --from")
-    if not acknowledged(name, data_home()):
+    if name not in acknowledged(data_home()):
         say(f"{known.title}. {known.licence}. Terms: {known.home}")
         if not accept_licence and not (console.is_terminal and typer.confirm("Do you agree?")):
             raise InputError(f"{name} needs your agreement; pass --accept-licence to give it")

@@ -8,6 +8,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import polars as pl
 
@@ -29,12 +30,7 @@ RATINGS_CSV: Schema = {
     "rating": pl.Float32,
     "timestamp": pl.Int64,
 }
-ITEMS: Schema = {
-    "item_id": pl.Int32,
-    "title": pl.String,
-    "year": pl.Int32,
-    "genres": pl.String,
-}
+FILMS_CSV: Schema = {"movieId": pl.Int32, "title": pl.String, "genres": pl.String}
 
 # The 19 flags at the end of a line of u.item, in order (u.genre lists them).
 GENRES_100K = (
@@ -49,140 +45,123 @@ NO_GENRE = ("unknown", "(no genres listed)")
 YEAR_IN_TITLE = ".*\\(([0-9]{4})(?:[-\u2013]\\s*[0-9]{0,4}\\s*)?\\)"
 ID = re.compile("[0-9]{1,9}")  # what 32 bits surely hold
 
-LAYOUT_100K, LAYOUT_DAT, LAYOUT_CSV = "100K", "1M and 10M", "20M and later sets"
-LINE_100K = r"\d+\t\d+\t\d\t\d+"
-FILM_100K = r"\d+(\|[^|]*){4}(\|[01]){19}"
-LINE_DAT = r"\d+::\d+::[\d.]+::\d+"
-FILM_DAT = r"\d+::((?!::).)+::[^:]*"
-LINE_CSV = r"userId,movieId,rating,timestamp"
-FILM_CSV = r"movieId,title,genres"
+
+class Layout(NamedTuple):
+    """How a family of the data sets writes its files, each known by its first line."""
+
+    title: str
+    ratings_line: str  # a pattern
+    ratings_file: str  # its usual name
+    films_line: str
+    films_file: str
+    rating_range: tuple[float, float]
 
 
-def read_movielens(path: str | Path) -> Tables:
-    """Return the tables of a MovieLens zip or folder, whichever of the layouts it has."""
+LAYOUT_100K = Layout(
+    "100K", r"\d+\t\d+\t\d\t\d+", "u.data", r"\d+(\|[^|]*){4}(\|[01]){19}", "u.item", (1, 5)
+)
+LAYOUT_DAT = Layout(
+    "1M and 10M",
+    r"\d+::\d+::[\d.]+::\d+",
+    "ratings.dat",
+    r"\d+::((?!::).)+::[^:]*",
+    "movies.dat",
+    (0.5, 5),
+)
+LAYOUT_CSV = Layout(
+    "20M and later sets",
+    ",".join(RATINGS_CSV),
+    "ratings.csv",
+    ",".join(FILMS_CSV),
+    "movies.csv",
+    (0.5, 5),
+)
+
+
+def movielens_reader(wanted: Layout) -> Callable[[str | Path], Tables]:
+    """Return the reader of a zip or folder in one layout, which refuses the others."""
+
+    def read(path: str | Path) -> Tables:
+        return read_movielens(path, wanted)
+
+    return read
+
+
+def read_movielens(path: str | Path, wanted: Layout | None = None) -> Tables:
+    """Return the tables of a MovieLens zip or folder, in any layout or in the one `wanted`."""
     archive = Archive(path)
-    return READERS[_layout(archive)](archive)
-
-
-def read_movielens_100k(path: str | Path) -> Tables:
-    """Return the tables of a zip or folder in the layout of 100K."""
-    return _read_layout(path, LAYOUT_100K)
-
-
-def read_movielens_dat(path: str | Path) -> Tables:
-    """Return the tables of a zip or folder in the layout of 1M and 10M."""
-    return _read_layout(path, LAYOUT_DAT)
-
-
-def read_movielens_csv(path: str | Path) -> Tables:
-    """Return the tables of a zip or folder in the layout of 20M and later sets."""
-    return _read_layout(path, LAYOUT_CSV)
-
-
-def _read_layout(path: str | Path, wanted: str) -> Tables:
-    archive = Archive(path)
-    found = _layout(archive)
-    if found != wanted:
-        raise InputError(
-            f"{archive.path} holds MovieLens in the layout of {found}, not of {wanted}; give "
-            f"the name of the data set that it is"
-        )
-    return READERS[found](archive)
-
-
-def _layout(archive: Archive) -> str:
-    if archive.find_all(LINE_100K):
-        return LAYOUT_100K
-    if archive.find_all(LINE_DAT):
-        return LAYOUT_DAT
-    archive.find(LINE_CSV, usual=["ratings.csv"], what="MovieLens ratings")
-    return LAYOUT_CSV
-
-
-def _read_100k(archive: Archive) -> Tables:
-    ratings = archive.find(LINE_100K, usual=["u.data"], what="MovieLens ratings")
-    films = archive.find(FILM_100K, usual=["u.item"], what="MovieLens 100K films (u.item)")
-    origin, films_origin = Origin(archive.where(ratings), 1), Origin(archive.where(films), 1)
-    rows = []
-    for index, line in enumerate(_lines(archive.read(films))):
-        fields = line.split("|")
-        if len(fields) != 24 or not ID.fullmatch(fields[0]):
-            raise InputError(
-                f"{films_origin.row(index)}: expected 24 fields, got {line[:60]!r}"
-            )
-        flags = zip(GENRES_100K, fields[5:], strict=True)
-        genres = "|".join(genre for genre, flag in flags if flag == "1")
-        rows.append((int(fields[0]), fields[1], genres, fields[2][-4:]))
-    table = _table(archive.read(ratings), RATINGS, separator="\t", header=False, origin=origin)
-    return Tables(table, _films(rows), origin, films_origin, rating_range=(1, 5))
-
-
-def _read_dat(archive: Archive) -> Tables:
-    ratings = archive.find(LINE_DAT, usual=["ratings.dat"], what="MovieLens ratings")
-    films = archive.find(FILM_DAT, usual=["movies.dat"], what="MovieLens films (movies.dat)")
-    origin, films_origin = Origin(archive.where(ratings), 1), Origin(archive.where(films), 1)
-    rows = []
-    for index, line in enumerate(_lines(archive.read(films))):
-        fields = line.split("::")
-        if len(fields) != 3 or not ID.fullmatch(fields[0]):
-            raise InputError(
-                f"{films_origin.row(index)}: expected 'id::title::genres', got {line[:60]!r}"
-            )
-        rows.append((int(fields[0]), fields[1], fields[2], ""))
-    # Polars splits at single characters; numbers hold no colon, so tabs can stand in.
-    data = archive.read(ratings).replace(b"::", b"\t")
-    table = _table(data, RATINGS, separator="\t", header=False, origin=origin)
-    return Tables(table, _films(rows), origin, films_origin, rating_range=(0.5, 5))
-
-
-def _read_csv(archive: Archive) -> Tables:
-    ratings = archive.find(LINE_CSV, usual=["ratings.csv"], what="MovieLens ratings")
-    films = archive.find(FILM_CSV, usual=["movies.csv"], what="MovieLens films (movies.csv)")
-    origin, films_origin = Origin(archive.where(ratings), 2), Origin(archive.where(films), 2)
-    # An unpacked file is read from disk as it is: half the memory of a copy.
-    source = archive.unpacked(ratings) or archive.read(ratings)
-    table = _table(source, RATINGS_CSV, separator=",", header=True, origin=origin)
-    schema: Schema = {"movieId": pl.Int32, "title": pl.String, "genres": pl.String}
-    listed = _table(
-        archive.read(films), schema, separator=",", header=True, origin=films_origin
+    layout = next(
+        (one for one in (LAYOUT_100K, LAYOUT_DAT) if archive.find_all(one.ratings_line)),
+        LAYOUT_CSV,
     )
-    rows = [(item, title, genres, "") for item, title, genres in listed.iter_rows()]
-    table = table.rename(dict(zip(RATINGS_CSV, RATINGS, strict=True)))
-    return Tables(table, _films(rows), origin, films_origin, rating_range=(0.5, 5))
-
-
-def _table(
-    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
-) -> pl.DataFrame:
+    ratings = archive.find(
+        layout.ratings_line, usual=[layout.ratings_file], what="MovieLens ratings"
+    )
+    if wanted is not None and wanted != layout:
+        raise InputError(
+            f"{archive.path} holds MovieLens in the layout of {layout.title}, not of "
+            f"{wanted.title}; give the name of the data set that it is"
+        )
+    films = archive.find(
+        layout.films_line,
+        usual=[layout.films_file],
+        what=f"MovieLens films ({layout.films_file})",
+    )
+    is_csv = layout is LAYOUT_CSV
+    origin, films_origin = (
+        Origin(archive.where(name), 2 if is_csv else 1) for name in (ratings, films)
+    )
+    source: bytes | Path
+    if is_csv:
+        # An unpacked file is read from disk as it is: half the memory of a copy.
+        source = archive.unpacked(ratings) or archive.read(ratings)
+    else:
+        # Polars splits at single characters; numbers hold no colon, so tabs can stand in.
+        source = archive.read(ratings).replace(b"::", b"\t")
     refuse_odd_bytes(source, origin)
-    return read_delimited(source, schema, separator=separator, header=header, origin=origin)
+    table = read_delimited(
+        source,
+        RATINGS_CSV if is_csv else RATINGS,
+        separator="," if is_csv else "\t",
+        header=is_csv,
+        origin=origin,
+    ).rename(dict(zip(RATINGS_CSV, RATINGS, strict=True)), strict=False)
+    catalogue = _read_films(archive.read(films), layout, films_origin)
+    return Tables(table, catalogue, origin, films_origin, rating_range=layout.rating_range)
 
 
-def _lines(data: bytes) -> list[str]:
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError:
-        text = data.decode("latin-1")
-    return [line.rstrip("\r") for line in text.split("\n") if line.strip()]
-
-
-def _films(rows: list[tuple[int, str, str, str]]) -> pl.DataFrame:
+def _read_films(data: bytes, layout: Layout, origin: Origin) -> pl.DataFrame:
     """Return the catalogue; the year is the title's last (YYYY), else the release date's."""
-    films = pl.DataFrame(
-        rows, schema=["item_id", "title", "genres", "released"], orient="row"
-    ).with_columns(
-        pl.col("title").str.extract(YEAR_IN_TITLE).alias("in_title"),
+    rows: list[tuple[int, str, str, str]] = []
+    if layout is LAYOUT_CSV:
+        refuse_odd_bytes(data, origin)
+        listed = read_delimited(data, FILMS_CSV, separator=",", header=True, origin=origin)
+        rows = [(item, title, genres, "") for item, title, genres in listed.iter_rows()]
+    else:
+        try:
+            text = data.decode("utf-8")
+        except UnicodeDecodeError:
+            text = data.decode("latin-1")
+        lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
+        separator, n_fields, form = "::", 3, "'id::title::genres'"
+        if layout is LAYOUT_100K:
+            separator, n_fields, form = "|", 24, "24 fields"
+        for index, line in enumerate(lines):
+            fields = line.split(separator)
+            if len(fields) != n_fields or not ID.fullmatch(fields[0]):
+                raise InputError(f"{origin.row(index)}: expected {form}, got {line[:60]!r}")
+            genres, released = fields[2], ""
+            if layout is LAYOUT_100K:
+                flags = zip(GENRES_100K, fields[5:], strict=True)
+                genres = "|".join(genre for genre, flag in flags if flag == "1")
+                released = fields[2][-4:]
+            rows.append((int(fields[0]), fields[1], genres, released))
+    films = pl.DataFrame(rows, schema=["item_id", "title", "genres", "released"], orient="row")
+    released_in = pl.col("released").str.extract("([0-9]{4})")
+    year = pl.coalesce(pl.col("title").str.extract(YEAR_IN_TITLE), released_in)
+    return films.select(
+        pl.col("item_id").cast(pl.Int32),
+        "title",
+        year.cast(pl.Int32).alias("year"),
         pl.col("genres").fill_null("").replace(["", *NO_GENRE], [None] * 3),
     )
-    released = pl.col("released").str.extract("([0-9]{4})")
-    year = pl.coalesce("in_title", released).cast(pl.Int32)
-    return films.with_columns(year=year, item_id=pl.col("item_id").cast(pl.Int32)).select(
-        list(ITEMS)
-    )
-
-
-READERS: dict[str, Callable[[Archive], Tables]] = {
-    LAYOUT_100K: _read_100k,
-    LAYOUT_DAT: _read_dat,
-    LAYOUT_CSV: _read_csv,
-}

@@ -4,7 +4,6 @@ The card names the data by name and checksum, never by path, so that the folder 
 """
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -142,17 +141,3 @@ def read_prepared_features(
         groups=groups,
         name=name,
     )
-
-
-def ratings_frames(tables: Tables) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
-    """Return what a prepared folder of ratings holds: its frames, and its part of the card."""
-    frames = {RATINGS: tables.ratings}
-    if tables.items is not tables.ratings:
-        frames[ITEMS] = tables.items
-    about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
-    return frames, about
-
-
-def features_frames(features: Features) -> tuple[dict[str, pl.DataFrame], dict[str, Any]]:
-    """Return what a prepared folder of features holds: its frame, and its part of the card."""
-    return {FEATURES: features.to_frame()}, {"features": list(features.feature_names)}

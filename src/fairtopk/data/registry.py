@@ -16,25 +16,18 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, overload
 
+import polars as pl
 from pydantic import ConfigDict, ValidationError, validate_call
 
 from fairtopk.checks import checked_path
+from fairtopk.data import prepared
 from fairtopk.data.archive import files_below
 from fairtopk.data.features import Features
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
 from fairtopk.data.interactions import Interactions, Tables, interactions_from
 from fairtopk.data.letor import read_letor
-from fairtopk.data.movielens import read_movielens_100k, read_movielens_csv, read_movielens_dat
+from fairtopk.data.movielens import LAYOUT_100K, LAYOUT_CSV, LAYOUT_DAT, movielens_reader
 from fairtopk.data.netflix import read_netflix
-from fairtopk.data.prepared import (
-    features_frames,
-    is_prepared,
-    ratings_frames,
-    read_prepared,
-    read_prepared_features,
-    refuse_used,
-    write_prepared,
-)
 from fairtopk.data.synthetic import load_synthetic
 from fairtopk.data.tables import read_features_file, read_ratings_file
 from fairtopk.errors import InputError
@@ -90,62 +83,30 @@ class Known:
     counts: Counts | None = None
 
 
-def _movielens(
-    title: str, licence: str, counts: Counts | None = None, md5: str | None = None
-) -> Known:
-    short = title.lower().replace(" ", "-")
-    file = f"ml-{short}.zip"
-    size = "changes over time" if counts is None else f"{counts.ratings:,} ratings"
-    return Known(
-        title=f"MovieLens {title}",
-        size=size,
-        groups="genres, year",
-        licence=licence,
-        home=f"{GROUPLENS}{short.removesuffix('-small')}/",
-        file=file,
-        url=f"{MOVIELENS_FILES}{file}",
-        md5=md5,
-        counts=counts,
-    )
-
-
-MOVIELENS: dict[str, Known] = {
-    "movielens-100k": _movielens(
-        "100K",
-        RESEARCH_ONLY,
-        Counts(100_000, 943, 1_682, 1_682),
-        "0e33842e24a9c977be4e0107933c0723",
-    ),
-    "movielens-1m": _movielens(
-        "1M",
-        RESEARCH_ONLY,
-        Counts(1_000_209, 6_040, 3_706, 3_883),
-        "c4d9eecfca2ab87c1945afe126590906",
-    ),
-    "movielens-10m": _movielens(
-        "10M",
-        RESEARCH_ONLY,
-        Counts(10_000_054, 69_878, 10_677, 10_681),
-        "ce571fd55effeba0271552578f2648bd",
-    ),
-    "movielens-20m": _movielens(
-        "20M",
-        PASS_ON,
-        Counts(20_000_263, 138_493, 26_744, 27_278),
-        "cd245b17a1ae2cc31bb14903e1204af3",
-    ),
-    "movielens-25m": _movielens(
-        "25M",
-        PASS_ON,
-        Counts(25_000_095, 162_541, 59_047, 62_423),
-        "6b51fb2759a8657d3bfcbfc42b592ada",
-    ),
+RESEARCH_ONLY_SETS = ("100K", "1M", "10M")
+MOVIELENS: dict[str, Known] = {}
+for _title, _counts, _md5 in (
+    ("100K", Counts(100_000, 943, 1_682, 1_682), "0e33842e24a9c977be4e0107933c0723"),
+    ("1M", Counts(1_000_209, 6_040, 3_706, 3_883), "c4d9eecfca2ab87c1945afe126590906"),
+    ("10M", Counts(10_000_054, 69_878, 10_677, 10_681), "ce571fd55effeba0271552578f2648bd"),
+    ("20M", Counts(20_000_263, 138_493, 26_744, 27_278), "cd245b17a1ae2cc31bb14903e1204af3"),
+    ("25M", Counts(25_000_095, 162_541, 59_047, 62_423), "6b51fb2759a8657d3bfcbfc42b592ada"),
     # The publisher replaces these two now and then; the small one has stood since 9/2018.
-    "movielens-latest-small": _movielens(
-        "latest small", PASS_ON, Counts(100_836, 610, 9_724, 9_742)
-    ),
-    "movielens-latest": _movielens("latest", PASS_ON),
-}
+    ("latest small", Counts(100_836, 610, 9_724, 9_742), None),
+    ("latest", None, None),
+):
+    _short = _title.lower().replace(" ", "-")
+    MOVIELENS[f"movielens-{_short}"] = Known(
+        title=f"MovieLens {_title}",
+        size="changes over time" if _counts is None else f"{_counts.ratings:,} ratings",
+        groups="genres, year",
+        licence=RESEARCH_ONLY if _title in RESEARCH_ONLY_SETS else PASS_ON,
+        home=f"{GROUPLENS}{_short.removesuffix('-small')}/",
+        file=f"ml-{_short}.zip",
+        url=f"{MOVIELENS_FILES}ml-{_short}.zip",
+        md5=_md5,
+        counts=_counts,
+    )
 
 KNOWN: dict[str, Known] = {
     "synthetic": Known(
@@ -210,18 +171,7 @@ def warmups_home() -> Path | None:
         return None
 
 
-def acknowledged(name: str, folder: Path) -> bool:
-    """Return whether the user has agreed to the licence of the data set `name` before."""
-    return name in _licences(folder)
-
-
-def acknowledge(name: str, licence: str, folder: Path) -> None:
-    """Remember in `folder` that the user has agreed to `licence` for the data set `name`."""
-    agreed = _licences(folder) | {name: licence}
-    write_text(folder / LICENCES, json.dumps(agreed, indent=2) + "\n")
-
-
-def _licences(folder: Path) -> dict[str, str]:
+def acknowledged(folder: Path) -> dict[str, str]:
     """Return the licence agreed to for each data set; asking again mends a damaged file."""
     try:
         agreed = json.loads(read_small(folder / LICENCES))
@@ -230,11 +180,17 @@ def _licences(folder: Path) -> dict[str, str]:
     return agreed if isinstance(agreed, dict) else {}
 
 
+def acknowledge(name: str, licence: str, folder: Path) -> None:
+    """Remember in `folder` that the user has agreed to `licence` for the data set `name`."""
+    agreed = acknowledged(folder) | {name: licence}
+    write_text(folder / LICENCES, json.dumps(agreed, indent=2) + "\n")
+
+
 READERS: dict[str, Callable[..., Tables]] = {
-    **dict.fromkeys(MOVIELENS, read_movielens_csv),
-    "movielens-100k": read_movielens_100k,
-    "movielens-1m": read_movielens_dat,
-    "movielens-10m": read_movielens_dat,
+    **dict.fromkeys(MOVIELENS, movielens_reader(LAYOUT_CSV)),
+    "movielens-100k": movielens_reader(LAYOUT_100K),
+    "movielens-1m": movielens_reader(LAYOUT_DAT),
+    "movielens-10m": movielens_reader(LAYOUT_DAT),
     "netflix": read_netflix,
     "csv": read_ratings_file,
     "parquet": read_ratings_file,
@@ -289,26 +245,65 @@ def load(
 
 
 def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Interactions:
-    """Return the interactions of tables as read, checked, with what was found in `notes`."""
+    """Return the interactions of tables as read, checked, with what was found in `notes`.
+
+    A known data set that is not whole is worth a warning; one published data set under the name
+    of another, told apart by its counts, is refused.
+    """
+    columns, known = tables.columns, KNOWN[name]
+    if isinstance(rule, GroupRule):
+        rule = apply_rule(
+            tables.items, item=columns.item, rule=rule, origin=tables.items_origin
+        )
     data = interactions_from(
         tables.ratings,
-        tables.columns,
-        groups=_groups(rule, tables),
+        columns,
+        groups=rule,
         origin=tables.ratings_origin,
         name=name,
         rating_range=tables.rating_range,
     )
-    _refuse_other(name, data, tables)
-    return replace(data, notes=tuple(_notes(KNOWN[name], data, tables)))
+    whole = (data.n_ratings, data.n_users, data.n_items)
+    for other, published in MOVIELENS.items() if name in MOVIELENS else ():
+        counts = published.counts
+        if (
+            other != name
+            and counts is not None
+            and whole == (counts.ratings, counts.users, counts.items)
+        ):
+            raise InputError(
+                f"{tables.ratings_origin.name} holds {published.title}, by its counts, not "
+                f"{known.title}; give the name {other}"
+            )
+    found = f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items"
+    notes = [f"{found}, from {data.rating.min():g} to {data.rating.max():g}, no pair twice"]
+    if (counts := known.counts) is not None:
+        if whole == (counts.ratings, counts.users, counts.items):
+            notes[0] += ", the published counts"
+        else:
+            notes.append(
+                f"{known.title} as published has {counts.ratings:,} ratings by "
+                f"{counts.users:,} users of {counts.items:,} items; this is a part of it "
+                f"or another version"
+            )
+            warnings.warn(f"{found}: {notes[-1]}", stacklevel=3)
+    if tables.items is not tables.ratings:
+        notes.append(f"{len(tables.items):,} items listed in {tables.items_origin.name}")
+    if data.group_names:
+        rated = ", ".join(f"{name} {count:,}" for name, count in data.group_counts.items())
+        listed = ", ".join(f"{name} {n:,}" for name, n in data.catalogue_counts.items())
+        notes.append(
+            f"groups of the rated items: {rated}; unknown {data.n_unknown:,} (listed: {listed})"
+        )
+    return replace(data, notes=tuple(notes))
 
 
 def read_tables(name: str, path: str | Path | None = None, **options: Any) -> Tables:
     """Return the ratings and the catalogue of a data set, as they are in its files."""
-    path = _path(name, path)
-    if is_prepared(path):
-        _refuse_options(path, options)
-        return read_prepared(path, name=name)
-    tables: Tables = _call(READERS[name], name, path, **options)
+    folder = _source(name, path, options)
+    if prepared.is_prepared(folder):
+        return prepared.read_prepared(folder, name=name)
+    tables: Tables = _call(READERS[name], name, folder, **options)
     return tables
 
 
@@ -316,13 +311,32 @@ def read_features(
     name: str, path: str | Path | None, rule: GroupRule | Groups | None, **options: Any
 ) -> Features:
     """Return the feature data of a LETOR, CSV or Parquet file, or of a prepared folder."""
-    path = _path(name, path)
-    if is_prepared(path):
-        _refuse_options(path, {key: value for key, value in options.items() if key != "query"})
-        return read_prepared_features(path, name=name, groups=rule)
+    given = {key: value for key, value in options.items() if key != "query"}
+    folder = _source(name, path, given)
+    if prepared.is_prepared(folder):
+        return prepared.read_prepared_features(folder, name=name, groups=rule)
     reader = read_letor if name == "letor" else read_features_file
-    features: Features = _call(reader, name, path, groups=rule, **options)
+    features: Features = _call(reader, name, folder, groups=rule, **options)
     return replace(features, name=name)
+
+
+def _source(name: str, path: str | Path | None, options: Mapping[str, Any]) -> Path:
+    """Return the files to read: `path`, or else the prepared folder, which takes no options."""
+    source = data_home() / name if path is None else checked_path("path", path)
+    is_prepared = prepared.is_prepared(source)
+    if path is None and name in OWN_FILES:
+        raise InputError(f"{name} is your own file; give its path")
+    if path is None and not is_prepared:
+        raise InputError(
+            f"no path given for {name}, and it has not been prepared; "
+            f"give its path, or run: fairtopk data prepare {name}"
+        )
+    if is_prepared and options:
+        raise InputError(
+            f"{source} is prepared and takes no option {next(iter(options))!r}; "
+            f"options were given when it was prepared"
+        )
+    return source
 
 
 def is_published(known: Known, path: Path) -> bool | None:
@@ -333,60 +347,13 @@ def is_published(known: Known, path: Path) -> bool | None:
         return hashlib.file_digest(file, "md5").hexdigest() == known.md5
 
 
-def _refuse_other(name: str, data: Interactions, tables: Tables) -> None:
-    """Refuse one published data set under the name of another, told apart by its counts."""
-    if name not in MOVIELENS:
-        return
-    whole = (data.n_ratings, data.n_users, data.n_items)
-    for other, known in MOVIELENS.items():
-        published = known.counts
-        if (
-            other != name
-            and published is not None
-            and whole == (published.ratings, published.users, published.items)
-        ):
-            raise InputError(
-                f"{tables.ratings_origin.name} holds {known.title}, by its counts, not "
-                f"{KNOWN[name].title}; give the name {other}"
-            )
-
-
-def _refuse_options(path: Path, options: Mapping[str, Any]) -> None:
-    if options:
-        raise InputError(
-            f"{path} is prepared and takes no option {next(iter(options))!r}; "
-            f"options were given when it was prepared"
-        )
-
-
-def _path(name: str, path: str | Path | None) -> Path:
-    if path is not None:
-        return checked_path("path", path)
-    prepared = data_home() / name
-    if name in OWN_FILES:
-        raise InputError(f"{name} is your own file; give its path")
-    if not is_prepared(prepared):
-        raise InputError(
-            f"no path given for {name}, and it has not been prepared; "
-            f"give its path, or run: fairtopk data prepare {name}"
-        )
-    return prepared
-
-
-def _groups(rule: GroupRule | Groups | None, tables: Tables) -> Groups | None:
-    if not isinstance(rule, GroupRule):
-        return rule
-    return apply_rule(
-        tables.items, item=tables.columns.item, rule=rule, origin=tables.items_origin
-    )
-
-
 def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
+    """Return what a reader returns, its options checked by the types of its signature."""
     taken = [option for option in signature(reader).parameters if option != "path"]
     for option in options:
         if option not in taken:
-            words = ", ".join(option for option in taken if option != "groups") or "none"
-            raise InputError(f"{name} has no option {option!r}: its options are {words}")
+            names = ", ".join(option for option in taken if option != "groups") or "none"
+            raise InputError(f"{name} has no option {option!r}: its options are {names}")
     try:
         return validate_call(config=STRICT)(reader)(*args, **options)
     except ValidationError as error:
@@ -395,33 +362,6 @@ def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> 
         raise InputError(
             f"option {fault['loc'][0]!r} of {name} must {rule}, got {shown(fault['input'])}"
         ) from error
-
-
-def _notes(known: Known, data: Interactions, tables: Tables) -> list[str]:
-    """Return what was found, one sentence each; warn where a known data set is not whole."""
-    found = f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items"
-    notes = [f"{found}, from {data.rating.min():g} to {data.rating.max():g}, no pair twice"]
-    expected = known.counts
-    if expected is not None:
-        whole = (data.n_ratings, data.n_users, data.n_items)
-        if whole == (expected.ratings, expected.users, expected.items):
-            notes[0] += ", the published counts"
-        else:
-            notes.append(
-                f"{known.title} as published has {expected.ratings:,} ratings by "
-                f"{expected.users:,} users of {expected.items:,} items; this is a part of it "
-                f"or another version"
-            )
-            warnings.warn(f"{found}: {notes[-1]}", stacklevel=4)
-    if tables.items is not tables.ratings:
-        notes.append(f"{len(tables.items):,} items listed in {tables.items_origin.name}")
-    if data.group_names:
-        rated = ", ".join(f"{name} {count:,}" for name, count in data.group_counts.items())
-        listed = ", ".join(f"{name} {n:,}" for name, n in data.catalogue_counts.items())
-        notes.append(
-            f"groups of the rated items: {rated}; unknown {data.n_unknown:,} (listed: {listed})"
-        )
-    return notes
 
 
 def prepare(
@@ -442,17 +382,21 @@ def prepare(
         raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
     if name == "synthetic":
         raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
-    refuse_used(out)
+    prepared.refuse_used(out)
     known = KNOWN[name]
+    frames: dict[str, pl.DataFrame]
+    about: dict[str, Any]  # this kind of data's part of the card
     if name == "letor" or "query" in options:
         features = read_features(name, source, groups, **options)
-        notes, (frames, about) = list(features.notes), features_frames(features)
+        notes, frames = list(features.notes), {prepared.FEATURES: features.to_frame()}
+        about = {"features": list(features.feature_names)}
     else:
         tables = read_tables(name, source, **options)
-        notes, (frames, about) = (
-            list(grouped(name, tables, groups).notes),
-            ratings_frames(tables),
-        )
+        notes, frames = list(grouped(name, tables, groups).notes), {}
+        frames[prepared.RATINGS] = tables.ratings
+        if tables.items is not tables.ratings:
+            frames[prepared.ITEMS] = tables.items
+        about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
     if is_published(known, source) is False:
         notes.append(f"{source.name} is not the published {known.file} (its MD5 differs)")
     card = {
@@ -462,19 +406,18 @@ def prepare(
         "home": known.home,
         "prepared": datetime.now(UTC).isoformat(timespec="seconds"),
         "source": {"name": source.name, "sha256": _checksum(source)},
-        "options": {key: _shown(value) for key, value in options.items()},
+        "options": {
+            # A file is kept by its name and checksum.
+            key: {"name": value.name, "sha256": _checksum(value)}
+            if isinstance(value, Path)
+            else value
+            for key, value in options.items()
+        },
         "groups": asdict(groups) if groups is not None else None,
         "notes": notes,
         **about,
     }
-    return write_prepared(frames, out, card=card)
-
-
-def _shown(value: Any) -> Any:
-    """Return an option as the card holds it: a file by its name and checksum."""
-    if isinstance(value, Path):
-        return {"name": value.name, "sha256": _checksum(value)}
-    return value
+    return prepared.write_prepared(frames, out, card=card)
 
 
 def _checksum(source: Path) -> str:
