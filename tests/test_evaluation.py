@@ -1,5 +1,4 @@
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from fairtopk.lists.users import HeldOut
 from fairtopk.metrics import chance_floors, parities, score_spread
 from fairtopk.metrics.summary import summarise
 from fairtopk.models.neumf import NeuMF
-from fairtopk.models.scoring import top_blocks
 
 KS = [1, 20, 3, 500]
 
@@ -103,7 +101,7 @@ def test_the_whole_catalogue_has_beside_its_gaps_what_lists_of_all_items_have(
     names = tuple(str(number) for number in range(n_groups))
     data = replace(lists.data, group=np.array(labels, np.int32), group_names=names)
     scorer, held_out = Table(60, 120), ft.split(data).test
-    monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=25))
+    monkeypatch.setattr("fairtopk.models.scoring.BLOCK", 25)
     values, found = evaluate_full_with_context(scorer, held_out, KS, seed=0)
     expected = dense_beside(scorer, held_out)
     for name, value in evaluate_full(scorer, held_out, KS).items():
@@ -127,7 +125,7 @@ def test_blocks_of_the_catalogue_change_floors_by_no_more_than_the_order_of_addi
     found = []
     monkeypatch.setattr("fairtopk.evaluation.ENOUGH_SHUFFLES", 20 * 60)
     for block in (60, 25, 7):
-        monkeypatch.setattr("fairtopk.evaluation.top_blocks", partial(top_blocks, block=block))
+        monkeypatch.setattr("fairtopk.models.scoring.BLOCK", block)
         found.append(evaluate_full_with_context(scorer, lists.test, [5, 20], seed=1)[1])
     for other in found[1:]:
         assert other.overall == found[0].overall

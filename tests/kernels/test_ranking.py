@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from fairtopk.kernels.ranking import (
     UserItems,
     fill_exponentials,
-    first_not_finite,
     rank_row,
     room_for,
     top_of,
@@ -138,12 +137,3 @@ def test_the_items_of_a_user_are_left_out_and_the_scores_left_alone() -> None:
     assert found.log_sum[0] == -math.inf
     assert found.log_sum[1] == pytest.approx(math.log(math.exp(4) + math.exp(3)))
     assert (scores == [5, 4, 3, 2]).all()
-
-
-@best_in_both_precisions
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_the_first_score_that_is_not_finite_is_found(dtype: type, odd: float) -> None:
-    scores = np.full((3, 100), np.finfo(dtype).max, dtype)
-    assert first_not_finite(scores) == (-1, -1)
-    scores[1, [70, 90]], scores[2, 0] = odd, odd
-    assert first_not_finite(scores) == (1, 70)

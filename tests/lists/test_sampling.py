@@ -3,6 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fairtopk.kernels.random import stream
+from fairtopk.kernels.ranking import UserItems
 from fairtopk.lists._kernels import (
     draw_others,
     draw_slots,
@@ -12,6 +13,9 @@ from fairtopk.lists._kernels import (
 )
 
 pytestmark = pytest.mark.kernel
+
+
+NO_HEAD = np.empty((30, 0), np.int32)
 
 
 def ratings(owned: list[list[int]]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -57,7 +61,9 @@ def test_where_slots_are_few_all_are_taken_and_the_rest_left_alone() -> None:
 def test_training_lists_hold_training_items_first_then_others() -> None:
     owned = [[3], [0, 1, 2, 3, 4, 5], [9, 8]]
     offsets, item = ratings(owned)
-    lists, slots, mask = training_lists(np.arange(3), offsets, item, 10, (3, 4), (5, 1))
+    lists, slots, mask = training_lists(
+        UserItems(np.arange(3), offsets, item), NO_HEAD, 10, (3, 4, 0), (5, 1)
+    )
     for user, mine in enumerate(owned):
         rated, others = lists[user, :3][mask[user, :3]], lists[user, 3:][mask[user, 3:]]
         assert len(rated) == min(3, len(mine))
@@ -74,7 +80,8 @@ def test_a_list_depends_on_seed_round_and_user_but_not_on_its_batch() -> None:
     offsets, item = ratings([[user, user + 1] for user in range(6)])
 
     def drawn(users: list[int], key: tuple[int, int]) -> list[list[int]]:
-        lists, _, _ = training_lists(np.array(users), offsets, item, 50, (2, 8), key)
+        owned = UserItems(np.array(users), offsets, item)
+        lists, _, _ = training_lists(owned, NO_HEAD, 50, (2, 8, 0), key)
         return lists.tolist()
 
     together = drawn([0, 1, 2, 3, 4, 5], (7, 0))
@@ -90,7 +97,7 @@ def test_evaluation_lists_hold_the_held_out_among_never_rated_items_in_random_or
     places = []
     for seed in range(2_000):
         lists, slots, mask = evaluation_lists(
-            np.array([0, 1]), offsets, item, held_out, 20, (2, 5), (seed, 2)
+            UserItems(np.array([0, 1]), offsets, item), held_out, 20, (2, 5), (seed, 2)
         )
         assert mask.sum(1).tolist() == [7, 6]
         assert set(lists[0].tolist()) & {0, 1, 2, 3} == {0, 3}
@@ -107,7 +114,7 @@ def test_group_lists_hold_distinct_items_of_each_group_equally_likely() -> None:
     offsets, item = ratings([[10, 11, 12, 13, 14, 15], [20], []])
     counts, rounds = np.zeros(6), 3_000
     for seed in range(rounds):
-        lists, label = group_lists(np.array([4]), offsets, item, 2, (seed, 0))
+        lists, label = group_lists(np.array([4]), (offsets, item), 2, (seed, 0))
         assert label.tolist() == [[0, 0, 1, -1, -1, -1]]
         assert lists[0, 2:].tolist() == [20, 0, 0, 0]
         first = lists[0, :2] - 10
@@ -121,7 +128,7 @@ def test_group_lists_depend_on_seed_round_and_user_but_not_on_their_batch() -> N
     offsets, item = ratings([list(range(40)), list(range(40, 100))])
 
     def drawn(users: list[int], key: tuple[int, int]) -> list[list[int]]:
-        lists, _ = group_lists(np.array(users), offsets, item, 5, key)
+        lists, _ = group_lists(np.array(users), (offsets, item), 5, key)
         return lists.tolist()
 
     together = drawn([0, 1, 2, 3], (7, 0))
@@ -134,6 +141,7 @@ def test_group_lists_depend_on_seed_round_and_user_but_not_on_their_batch() -> N
 def test_group_lists_are_drawn_apart_from_the_users_own_list() -> None:
     """With one stream for both, the same places of equally long CSR rows would be drawn."""
     offsets, item = ratings([list(range(50)) for _ in range(30)])
-    own, _, _ = training_lists(np.arange(30), offsets, item, 60, (5, 1), (7, 0))
-    apart, _ = group_lists(np.arange(30), offsets[:2], item[:50], 5, (7, 0))
+    owned = UserItems(np.arange(30), offsets, item)
+    own, _, _ = training_lists(owned, NO_HEAD, 60, (5, 1, 0), (7, 0))
+    apart, _ = group_lists(np.arange(30), (offsets[:2], item[:50]), 5, (7, 0))
     assert (np.sort(own[:, :5]) != np.sort(apart)).any(1).all()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fairtopk import InputError
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Ratings
+from fairtopk.models import scoring
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.scoring import catalogue_scores, score, top_blocks, top_items
@@ -78,9 +79,12 @@ def _threads() -> Iterator[None]:
 @pytest.mark.parametrize("k", [1, 10, N_ITEMS, N_ITEMS + 5])
 @pytest.mark.parametrize("excluding", [False, True])
 @pytest.mark.parametrize("block", [1, 7, 500])
-def test_the_best_items_are_those_of_a_full_sort(k: int, excluding: bool, block: int) -> None:
+def test_the_best_items_are_those_of_a_full_sort(
+    monkeypatch: pytest.MonkeyPatch, k: int, excluding: bool, block: int
+) -> None:
+    monkeypatch.setattr(scoring, "BLOCK", block)
     table, excluded = some_table(), some_excluded() if excluding else None
-    found = top_items(table, USERS, k=k, n_items=N_ITEMS, excluded=excluded, block=block)
+    found = top_items(table, USERS, k=k, n_items=N_ITEMS, excluded=excluded)
     scores = table.scores.detach().numpy()[USERS]
     assert found.item.tolist() == brute_force(scores, USERS, k, excluded)
     there = found.item >= 0
@@ -112,15 +116,14 @@ def test_the_built_in_scorers_rank_by_what_they_score_in_batches(name: str) -> N
 
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("name", ["neumf", "mf"])
-def test_blocks_and_threads_change_no_bit(name: str) -> None:
+def test_blocks_and_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     scorer, excluded = model(name), some_excluded()
     results = []
     for threads in (1, 2):
         torch.set_num_threads(threads)
         for block in (1, 33, 500):
-            tops = top_blocks(
-                scorer, USERS, k=20, n_items=N_ITEMS, excluded=excluded, block=block
-            )
+            monkeypatch.setattr(scoring, "BLOCK", block)
+            tops = top_blocks(scorer, USERS, k=20, n_items=N_ITEMS, excluded=excluded)
             columns = zip(*tops, strict=True)
             results.append([np.concatenate(parts) for parts in columns])
     for result in results[1:]:
@@ -175,7 +178,7 @@ def test_a_scorer_that_fails_is_left_in_its_mode() -> None:
 def test_scores_that_are_not_finite_are_refused(odd: float) -> None:
     table = some_table()
     with torch.no_grad():
-        table.scores[7, 66] = odd
+        table.scores[7, [66, 68]], table.scores[8, 0] = odd, odd  # the first is named
     sentence = f"scores must be finite, got {odd:g} for user 7 and item 66; the model may have"
     with pytest.raises(InputError, match=sentence):
         top_items(table, np.arange(N_USERS), k=3, n_items=N_ITEMS)
@@ -192,7 +195,5 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence() -> None:
         top_items(table, np.array([N_USERS]), k=1, n_items=N_ITEMS, excluded=excluded)
     with pytest.raises(InputError, match="k must be at least 1, got 0"):
         top_items(table, USERS, k=0, n_items=N_ITEMS)
-    with pytest.raises(InputError, match="block must be at least 1, got 0"):
-        top_items(table, USERS, k=1, n_items=N_ITEMS, block=0)
     with pytest.raises(InputError, match=r"75 users a score for each of 71 items, got .* 70\]"):
         top_items(model("mf"), USERS, k=1, n_items=N_ITEMS + 1)

@@ -428,7 +428,7 @@ PROGRESS: dict[str, tuple[dict[str, Any], str]] = {
     "a step below 0": ({"step": -1}, "has no step -1"),
     "a sum without a count": ({"sums": {"loss": 1.0}}, "do not fit"),
     "a count of 0": ({"sums": {"loss": 1.0}, "counts": {"loss": 0}}, "do not fit"),
-    "other steps in all": ({"total": 1}, "1 steps are told"),
+    "other steps in all": ({"total": 1}, "progress says 1 steps"),
     "an epoch that is true": ({"epoch": True}, ""),
 }
 

@@ -218,7 +218,7 @@ class UserItems(NamedTuple):
         item: The items, as columns of the row.
     """
 
-    user: NDArray[np.int64]
+    user: NDArray[np.integer]
     offsets: NDArray[np.int64]
     item: NDArray[np.int32]
 
@@ -245,15 +245,6 @@ def top_of(
     )
     _fill(scores, left_out, room_for(n, scores.dtype), log_sums, top)
     return top
-
-
-def first_not_finite(scores: Floats) -> tuple[int, int]:
-    """Return the row and column of a score that is NaN or infinite, or (-1, -1)."""
-    finite = np.isfinite(scores)
-    if finite.all():
-        return -1, -1
-    row, column = np.unravel_index(finite.argmin(), finite.shape)
-    return int(row), int(column)
 
 
 @compiled

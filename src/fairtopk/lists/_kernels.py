@@ -6,177 +6,163 @@ epochs, from 0; those of evaluation are parts, from -2 down (-1 is a random spli
 two streams are one. Otherwise a model would be trained on the very items it is measured with.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fairtopk.kernels.compiled import compiled, inlined
+from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.random import advance, below, stream, uniform
+from fairtopk.kernels.ranking import UserItems
+
+
+class Drawn(NamedTuple):
+    """Lists of L slots, of which some hold an item that the user has rated.
+
+    Attributes:
+        item: Item numbers, ``[Q, L]``; 0 on padding.
+        slot: Where the rated items stand among all ratings, -1 elsewhere, ``[Q, L]``, or
+            ``[Q, R]`` if they can be in the first R slots only.
+        mask: False on padding, ``[Q, L]``.
+    """
+
+    item: NDArray[np.int32]
+    slot: NDArray[np.int64]
+    mask: NDArray[np.bool_]
 
 
 def training_lists(
-    users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
-    n_items: int,
-    sizes: tuple[int, int],
-    key: tuple[int, int],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return lists of rated and unrated items, drawn without replacement.
-
-    Args:
-        users: Whose lists, ``[Q]``.
-        offsets: CSR offsets of the training ratings.
-        item: Their items.
-        n_items: Size of the catalogue.
-        sizes: How many rated and how many unrated items a list should hold, R and U. Where a
-            user has fewer, the rest of that part of the list is padding.
-        key: Seed and round (epoch) of the random streams.
-
-    Returns:
-        Items ``[Q, R + U]``, rated ones first (0 on padding); the slot of each rated item
-        ``[Q, R]`` (-1 on padding); and a mask ``[Q, R + U]``, False on padding.
-    """
-    rated, unrated = sizes
-    lists = np.zeros((len(users), rated + unrated), np.int32)
-    slots = np.full((len(users), rated), -1, np.int64)
-    mask = np.zeros((len(users), rated + unrated), np.bool_)
-    _fill_training(users, offsets, item, np.zeros(n_items, np.bool_), key, lists, slots, mask)
-    return lists, slots, mask
-
-
-@compiled
-def _fill_training(
-    users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
-    taken: NDArray[np.bool_],
-    key: tuple[int, int],
-    lists: NDArray[np.int32],
-    slots: NDArray[np.int64],
-    mask: NDArray[np.bool_],
-) -> None:
-    rated = slots.shape[1]
-    for row in range(len(users)):
-        user = users[row]
-        start, stop = offsets[user], offsets[user + 1]
-        state = stream(key[0], key[1], user)
-        state = draw_rated(start, stop, item, state, slots[row], lists[row], mask[row])
-        count, state = draw_others(item[start:stop], taken, state, lists[row, rated:])
-        for place in range(rated, rated + count):
-            mask[row, place] = True
-
-
-@compiled
-def catalogue_lists(
-    users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    rated: UserItems,
     head: NDArray[np.int32],
     n_items: int,
     sizes: tuple[int, int, int],
     key: tuple[int, int],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return lists of rated items, of other ones, and of the head of each user.
+) -> Drawn:
+    """Return lists of rated items, of other ones, and of each user's head.
 
-    Arguments and results are those of `training_lists`, with a third part of T slots: `sizes`
-    are R, U and T, and `head` holds items that the user has not rated, -1 past the last,
-    ``[Q, M]``. The second part of a list is drawn from what is neither rated nor in the head,
-    the third from the head.
+    Each of the three parts of a list is drawn without replacement; the second from the items
+    that are neither rated nor in the head.
+
+    Args:
+        rated: The users, and the items of their training ratings.
+        head: Items that the users have not rated, -1 past the last, ``[Q, M]``.
+        n_items: Size of the catalogue.
+        sizes: How many items of each part a list should hold. Where a user has fewer, the rest
+            of that part of the list is padding.
+        key: Seed and round (epoch) of the random streams.
     """
-    rated, unrated, top = sizes
-    length = rated + unrated + top
-    lists = np.zeros((len(users), length), np.int32)
-    slots = np.full((len(users), rated), -1, np.int64)
-    mask = np.zeros((len(users), length), np.bool_)
-    taken = np.zeros(n_items, np.bool_)
-    places = np.empty(top, np.int64)
-    for row in range(len(users)):
-        user = users[row]
-        start, stop = offsets[user], offsets[user + 1]
-        state = stream(key[0], key[1], user)
-        state = draw_rated(start, stop, item, state, slots[row], lists[row], mask[row])
-        n_head = 0
+    n_users, length = len(rated.user), sum(sizes)
+    drawn = Drawn(
+        np.zeros((n_users, length), np.int32),
+        np.full((n_users, sizes[0]), -1, np.int64),
+        np.zeros((n_users, length), np.bool_),
+    )
+    taken, known = np.zeros(n_items, np.bool_), np.empty(n_items, np.int32)
+    room = (taken, known, np.empty(sizes[2], np.int64))
+    _fill_training(rated, head, sizes[1], key, room, drawn)
+    return drawn
+
+
+@compiled
+def _fill_training(
+    rated: UserItems,
+    head: NDArray[np.int32],
+    unrated: int,
+    key: tuple[int, int],
+    room: tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int64]],
+    drawn: Drawn,
+) -> None:
+    """Fill the lists; `room` is for flags of items, known items, and places in the head."""
+    taken, known, places = room
+    n_rated = drawn.slot.shape[1]
+    for row in range(len(rated.user)):
+        user = rated.user[row]
+        start, stop = rated.offsets[user], rated.offsets[user + 1]
+        items, mask, slots = drawn.item[row], drawn.mask[row], drawn.slot[row]
+        state = draw_slots(start, stop, stream(key[0], key[1], user), slots)
+        for place in range(min(n_rated, stop - start)):
+            items[place] = rated.item[slots[place]]
+            mask[place] = True
+        n_known, n_head = 0, 0
+        for slot in range(start, stop):
+            known[n_known] = rated.item[slot]
+            n_known += 1
         while n_head < head.shape[1] and head[row, n_head] >= 0:
+            known[n_known] = head[row, n_head]
+            n_known += 1
             n_head += 1
-        known = np.concatenate((item[start:stop], head[row, :n_head]))
-        past = lists[row, rated : rated + unrated]
-        count, state = draw_others(known, taken, state, past)
-        mask[row, rated : rated + count] = True
+        others = items[n_rated : n_rated + unrated]
+        count, state = draw_others(known[:n_known], taken, state, others)
+        for place in range(n_rated, n_rated + count):
+            mask[place] = True
         state = draw_slots(0, n_head, state, places)
-        for place in range(min(top, n_head)):
-            lists[row, rated + unrated + place] = head[row, places[place]]
-            mask[row, rated + unrated + place] = True
-    return lists, slots, mask
+        for place in range(min(len(places), n_head)):
+            items[n_rated + unrated + place] = head[row, places[place]]
+            mask[n_rated + unrated + place] = True
 
 
 def evaluation_lists(
-    users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    rated: UserItems,
     held_out: NDArray[np.bool_],
     n_items: int,
     sizes: tuple[int, int],
     key: tuple[int, int],
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
+) -> Drawn:
     """Return each user's held-out items among items the user never rated, shuffled.
 
-    The order is shuffled so that a tie of scores, broken by position, favours no one. Arguments
-    are those of `training_lists`, except that `offsets` and `item` cover all ratings,
-    `held_out` marks those to be ranked, and the round is the number of their part, from 1.
+    The order is shuffled so that a tie of scores, broken by position, favours no one; padding
+    comes last.
 
-    Returns:
-        Items ``[Q, R + U]`` (0 on padding, which comes last); the slot of each held-out item
-        ``[Q, R + U]`` (-1 elsewhere); and a mask ``[Q, R + U]``, False on padding.
+    Args:
+        rated: The users, and the items of all their ratings.
+        held_out: Which ratings are to be ranked.
+        n_items: Size of the catalogue.
+        sizes: The most held-out items of a user, and how many others a list should hold.
+        key: Seed of the random streams, and number of the part, from 1.
     """
-    rated, unrated = sizes
-    lists = np.zeros((len(users), rated + unrated), np.int32)
-    slots = np.full((len(users), rated + unrated), -1, np.int64)
-    taken, length = np.zeros(n_items, np.bool_), np.empty(len(users), np.int64)
-    stream_key = (key[0], -1 - key[1])
-    _fill_evaluation(
-        users, offsets, item, held_out, unrated, taken, stream_key, lists, slots, length
+    shape = (len(rated.user), sum(sizes))
+    drawn = Drawn(
+        np.zeros(shape, np.int32), np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
     )
-    return lists, slots, np.arange(rated + unrated) < length[:, None]
+    taken, stream_key = np.zeros(n_items, np.bool_), (key[0], -1 - key[1])
+    _fill_evaluation(rated, held_out, sizes[1], stream_key, taken, drawn)
+    return drawn
 
 
 @compiled
 def _fill_evaluation(
-    users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    rated: UserItems,
     held_out: NDArray[np.bool_],
     unrated: int,
-    taken: NDArray[np.bool_],
     key: tuple[int, int],
-    lists: NDArray[np.int32],
-    slots: NDArray[np.int64],
-    length: NDArray[np.int64],
+    taken: NDArray[np.bool_],
+    drawn: Drawn,
 ) -> None:
-    for row in range(len(users)):
-        user = users[row]
-        start, stop = offsets[user], offsets[user + 1]
+    for row in range(len(rated.user)):
+        user = rated.user[row]
+        start, stop = rated.offsets[user], rated.offsets[user + 1]
+        items, slots = drawn.item[row], drawn.slot[row]
         count = 0
         for slot in range(start, stop):
             if held_out[slot]:
-                lists[row, count] = item[slot]
-                slots[row, count] = slot
+                items[count] = rated.item[slot]
+                slots[count] = slot
                 count += 1
-        state = stream(key[0], key[1], user)
-        others = lists[row, count : count + unrated]
-        drawn, state = draw_others(item[start:stop], taken, state, others)
-        count += drawn
-        length[row] = count
+        state, others = stream(key[0], key[1], user), items[count : count + unrated]
+        found, state = draw_others(rated.item[start:stop], taken, state, others)
+        count += found
         for place in range(count - 1, 0, -1):
             state = advance(state)
             other = below(state, place + 1)
-            lists[row, place], lists[row, other] = lists[row, other], lists[row, place]
-            slots[row, place], slots[row, other] = slots[row, other], slots[row, place]
+            items[place], items[other] = items[other], items[place]
+            slots[place], slots[other] = slots[other], slots[place]
+        for place in range(count):
+            drawn.mask[row, place] = True
 
 
 def group_lists(
     users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    groups: tuple[NDArray[np.int64], NDArray[np.int32]],
     size: int,
     key: tuple[int, int],
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -184,31 +170,29 @@ def group_lists(
 
     Args:
         users: For whom, ``[Q]``.
-        offsets: CSR offsets of the groups.
-        item: The items of each group.
+        groups: CSR offsets of the groups, and the items of each.
         size: How many of each group; a smaller group has padding.
         key: Seed and round (epoch) of the random streams.
 
     Returns:
         Items ``[Q, G * size]`` (0 on padding) and their groups (-1 on padding).
     """
-    n_groups = len(offsets) - 1
-    lists = np.zeros((len(users), n_groups * size), np.int32)
-    label = np.full((len(users), n_groups * size), -1, np.int32)
-    _fill_groups(users, offsets, item, key, np.empty(size, np.int64), lists, label)
+    shape = (len(users), (len(groups[0]) - 1) * size)
+    lists, label = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
+    _fill_groups(users, groups, key, np.empty(size, np.int64), lists, label)
     return lists, label
 
 
 @compiled
 def _fill_groups(
     users: NDArray[np.integer],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    groups: tuple[NDArray[np.int64], NDArray[np.int32]],
     key: tuple[int, int],
     slots: NDArray[np.int64],
     lists: NDArray[np.int32],
     label: NDArray[np.int32],
 ) -> None:
+    offsets, item = groups
     n_groups, size = len(offsets) - 1, len(slots)
     for row in range(len(users)):
         # The complement of the user keeps this stream apart from that of the user's list.
@@ -219,28 +203,6 @@ def _fill_groups(
             for place in range(min(size, stop - start)):
                 lists[row, group * size + place] = item[slots[place]]
                 label[row, group * size + place] = group
-
-
-@inlined
-def draw_rated(
-    start: int,
-    stop: int,
-    item: NDArray[np.int32],
-    state: np.uint64,
-    slots: NDArray[np.int64],
-    items: NDArray[np.int32],
-    mask: NDArray[np.bool_],
-) -> np.uint64:
-    """Fill `slots` with some of the user's ratings, and the front of a list with their items.
-
-    Returns:
-        The state of the random stream after that.
-    """
-    state = draw_slots(start, stop, state, slots)
-    for place in range(min(len(slots), stop - start)):
-        items[place] = item[slots[place]]
-        mask[place] = True
-    return state
 
 
 @compiled
@@ -279,9 +241,7 @@ def draw_others(
     wanted = min(len(out), free)
     for one in owned:
         taken[one] = True
-    if (
-        2 * wanted <= free and 2 * free >= n_items
-    ):  # a draw is accepted at least every fourth time
+    if 2 * wanted <= free and 2 * free >= n_items:  # at least every fourth draw is accepted
         for place in range(wanted):
             state = advance(state)
             drawn = below(state, n_items)

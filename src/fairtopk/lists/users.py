@@ -23,6 +23,7 @@ from fairtopk.data.interactions import Interactions
 from fairtopk.data.tables import read_parquet, read_parquet_metadata
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
+from fairtopk.kernels.ranking import UserItems
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists._kernels import evaluation_lists
 from fairtopk.lists.batch import Batch, Candidates, candidate_batch
@@ -83,12 +84,11 @@ class HeldOut:
         """Return the lists that some users of this part have in `sampled`."""
         checked_whole("unrated", unrated, least=1)
         checked_whole("seed", seed, least=0)
-        data, held_out = self.data, self.held_out
+        data = self.data
         longest = int(np.diff(self.ratings.offsets).max())
         sizes, key = (longest, min(unrated, data.n_items)), (seed, int(self.code))
-        item, slot, mask = evaluation_lists(
-            user, data.offsets, data.item, held_out, data.n_items, sizes, key
-        )
+        rated = UserItems(user, data.offsets, data.item)
+        item, slot, mask = evaluation_lists(rated, self.held_out, data.n_items, sizes, key)
         relevance = np.where(slot >= 0, data.rating[slot], 0).astype(np.float32)
         return Candidates(user, item, relevance, mask)
 

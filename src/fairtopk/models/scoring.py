@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from fairtopk.checks import checked_whole
 from fairtopk.errors import InputError
-from fairtopk.kernels.ranking import NO_ITEMS, Top, UserItems, first_not_finite, top_of
+from fairtopk.kernels.ranking import NO_ITEMS, Top, UserItems, top_of
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.lists.users import Ratings
 
-BLOCK = 512  # users scored at once
+BLOCK = 512  # users scored at once; memory is that of their scores of all items
 PIECE = 16  # users of a piece of work, when the best of the scores are looked for
 # A product of few rows takes other ways than one of many, and may end in other bits.
 LEAST_ROWS = 32
@@ -46,7 +46,6 @@ def top_items(
     k: int,
     n_items: int,
     excluded: Ratings | None = None,
-    block: int = BLOCK,
 ) -> TopItems:
     """Return the `k` items of the whole catalogue that score highest for each user.
 
@@ -59,11 +58,8 @@ def top_items(
         k: How many.
         n_items: Size of the catalogue.
         excluded: Items that are not to be among them, user by user.
-        block: Users scored at once; memory is that of ``block * n_items`` scores.
     """
-    tops = top_blocks(
-        scorer, users, k=k, n_items=n_items, excluded=excluded, block=block, log_sums=False
-    )
+    tops = top_blocks(scorer, users, k=k, n_items=n_items, excluded=excluded, log_sums=False)
     blocks = list(tops)
     item = np.concatenate([top.column for top in blocks])
     return TopItems(item, np.concatenate([top.scores for top in blocks]))
@@ -76,7 +72,6 @@ def top_blocks(
     k: int,
     n_items: int,
     excluded: Ratings | None = None,
-    block: int = BLOCK,
     log_sums: bool = True,
 ) -> Iterator[Top]:
     """Yield the best of blocks of users, and the log-sum-exp of all items not excluded.
@@ -85,15 +80,36 @@ def top_blocks(
     log-sum-exp.
     """
     checked_whole("k", k, least=1)
-    checked_whole("block", block, least=1)
-    users = _checked_users(users)
-    left_out = _left_out(users, excluded)
-    for start in range(0, len(users), block):
-        mine = left_out._replace(user=users[start : start + block])
-        scores = catalogue_scores(scorer, mine.user, n_items)
+    given = np.asarray(users)
+    whole = given.ndim == 1 and len(given) > 0 and np.issubdtype(given.dtype, np.integer)
+    if not whole or given.min() < 0:
+        raise InputError("users must be whole numbers from 0, at least one")
+    most = int(given.max())
+    if excluded is None:
+        offsets, left_out = np.zeros(most + 2, np.int64), NO_ITEMS
+    else:
+        offsets, left_out = excluded.offsets, excluded.item
+    if most >= len(offsets) - 1:
+        raise InputError(
+            f"users of the excluded items are numbered from 0 to {len(offsets) - 2}, got {most}"
+        )
+
+    def top(user: NDArray[np.int64], scores: NDArray[np.floating]) -> Top:
+        finite = np.isfinite(scores)
+        if not finite.all():
+            row, item = np.unravel_index(finite.argmin(), finite.shape)
+            raise InputError(
+                f"scores must be finite, got {scores[row, item]:g} for user {user[row]} and "
+                f"item {item}; the model may have diverged"
+            )
+        return top_of(scores, k, UserItems(user, offsets, left_out), log_sums=log_sums)
+
+    for start in range(0, len(given), BLOCK):
+        user = given[start : start + BLOCK].astype(np.int64)
+        scores = catalogue_scores(scorer, user, n_items)
         pieces = [
-            partial(_top, scores, k, mine, slice(first, first + PIECE), log_sums)
-            for first in range(0, len(scores), PIECE)
+            partial(top, user[first : first + PIECE], scores[first : first + PIECE])
+            for first in range(0, len(user), PIECE)
         ]
         yield Top(*map(np.concatenate, zip(*run_all(pieces), strict=True)))
 
@@ -108,9 +124,13 @@ def catalogue_scores(
         with _at_rest(scorer):
             found = score_all(torch.from_numpy(padded))[: len(users)]
     else:
-        rows = max(1, BATCH_SLOTS // n_items)
-        parts = [users[start : start + rows] for start in range(0, len(users), rows)]
-        found = torch.cat([score(scorer, _catalogue_batch(part, n_items)) for part in parts])
+        rows, parts = max(1, BATCH_SLOTS // n_items), []
+        for query in torch.split(torch.from_numpy(users), rows):
+            item = torch.arange(n_items, dtype=torch.int32).repeat(len(query), 1)
+            relevance, mask = torch.zeros(item.shape), torch.ones(item.shape, dtype=torch.bool)
+            group = torch.full_like(item, -1)
+            parts.append(score(scorer, list_batch(query, relevance, group, mask, item=item)))
+        found = torch.cat(parts)
     if found.shape != (len(users), n_items):
         raise InputError(
             f"the scorer must give {len(users)} users a score for each of {n_items:,} items, "
@@ -138,44 +158,3 @@ def _at_rest(scorer: nn.Module) -> Iterator[None]:
             yield
     finally:
         scorer.train(was_training)
-
-
-def _top(
-    scores: NDArray[np.floating], k: int, left_out: UserItems, rows: slice, log_sums: bool
-) -> Top:
-    mine = left_out._replace(user=left_out.user[rows])
-    row, item = first_not_finite(scores[rows])
-    if row >= 0:
-        raise InputError(
-            f"scores must be finite, got {scores[rows][row, item]:g} for user "
-            f"{mine.user[row]} and item {item}; the model may have diverged"
-        )
-    return top_of(scores[rows], k, mine, log_sums=log_sums)
-
-
-def _catalogue_batch(users: NDArray[np.int64], n_items: int) -> Batch:
-    """Return the whole catalogue as the list of each user."""
-    item = torch.arange(n_items, dtype=torch.int32).repeat(len(users), 1)
-    relevance, mask = torch.zeros(item.shape), torch.ones(item.shape, dtype=torch.bool)
-    group = torch.full_like(item, -1)
-    return list_batch(torch.from_numpy(users), relevance, group, mask, item=item)
-
-
-def _checked_users(users: NDArray[np.integer]) -> NDArray[np.int64]:
-    given = np.asarray(users)
-    whole = given.ndim == 1 and len(given) > 0 and np.issubdtype(given.dtype, np.integer)
-    if not whole or given.min() < 0:
-        raise InputError("users must be whole numbers from 0, at least one")
-    return given.astype(np.int64)
-
-
-def _left_out(users: NDArray[np.int64], excluded: Ratings | None) -> UserItems:
-    most = int(users.max())
-    if excluded is None:
-        return UserItems(users, np.zeros(most + 2, np.int64), NO_ITEMS)
-    if most >= len(excluded.offsets) - 1:
-        raise InputError(
-            f"users of the excluded items are numbered from 0 to {len(excluded.offsets) - 2}, "
-            f"got {most}"
-        )
-    return UserItems(users, excluded.offsets, excluded.item)

@@ -19,7 +19,7 @@ from fairtopk.robust._kernels import Floats
 from fairtopk.robust.game import gaps
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.training.loop import Trainer, check_finite, check_layout, under
+from fairtopk.training.loop import Trainer, check_state_tensors, under
 from fairtopk.training.progress import Progress, Record, Stretch, check_progress
 
 CALIBRATION = 1_000  # lists, at most, that the multiplier of serving is fitted to
@@ -157,8 +157,7 @@ class RobustTrainer:
         lists = len(tensors[LAM]) if LAM in tensors and tensors[LAM].dim() else 1
         size = 1 if settings.multiplier == "data" else lists
         wanted[LAM] = torch.empty(size, dtype=torch.float64, device="meta")
-        check_layout(tensors, wanted)
-        check_finite(tensors)
+        check_state_tensors(tensors, wanted)
         self.scorer.load_state_dict(under("scorer", tensors))
         self.lam = tensors[LAM].numpy()
         self.blind.progress = found

@@ -54,38 +54,33 @@ def check_progress(progress: Progress, stretches: Sequence[Stretch]) -> None:
     counted = progress.sums.keys() == progress.counts.keys()
     if not counted or any(count < 1 for count in progress.counts.values()):
         raise InputError("the sums of the epoch and the counts of its steps do not fit")
-    _check_history(progress, stretches)
-    steps = {one.name: one.steps for one in stretches}
-    total = sum(steps[record["phase"]] for record in progress.history) + progress.step
-    if progress.total != total:
-        raise InputError(f"{progress.total} steps are told, and its epochs have {total}")
-    if progress.chosen is not None and not 0 <= progress.chosen < len(progress.history):
-        raise InputError(f"epoch {progress.chosen} is chosen, and not in the history")
 
-
-def _check_history(progress: Progress, stretches: Sequence[Stretch]) -> None:
-    """Refuse records that are not those of every epoch so far, in order."""
+    # A record has a phase, an epoch, perhaps alarms, and otherwise numbers alone.
     for record in progress.history:
-        if not isinstance(record.get("phase"), str) or not _is_plain(record):
+        alarms = record.get("alarms", [])
+        numbers = [value for name, value in record.items() if name not in ("phase", "alarms")]
+        if not (
+            isinstance(record.get("phase"), str)
+            and type(record.get("epoch")) is int
+            and isinstance(alarms, list)
+            and all(isinstance(alarm, str) for alarm in alarms)
+            and all(type(value) in (int, float) for value in numbers)
+        ):
             raise InputError("a record of the history is not that of an epoch")
-    told = [(record["phase"], record["epoch"]) for record in progress.history]
+
+    # The records are those of every epoch so far, in order.
+    found = [(record["phase"], record["epoch"]) for record in progress.history]
     expected: list[tuple[str, int]] = []
     for place, one in enumerate(stretches[: progress.phase + 1]):
         # A phase that ran out of patience has fewer epochs than it might have had.
-        done = sum(name == one.name for name, _ in told)
+        done = sum(name == one.name for name, _ in found)
         last = progress.epoch if place == progress.phase else min(done, one.epochs)
         expected += [(one.name, number + 1) for number in range(last)]
-    if told != expected:
+    if found != expected:
         raise InputError("the history is not that of the epochs so far")
-
-
-def _is_plain(record: Record) -> bool:
-    """Return whether a record has an epoch, and beside its phase and alarms numbers alone."""
-    alarms = record.get("alarms", [])
-    numbers = [value for name, value in record.items() if name not in ("phase", "alarms")]
-    return (
-        type(record.get("epoch")) is int
-        and isinstance(alarms, list)
-        and all(isinstance(alarm, str) for alarm in alarms)
-        and all(type(value) in (int, float) for value in numbers)
-    )
+    steps = {one.name: one.steps for one in stretches}
+    total = sum(steps[name] for name, _ in found) + progress.step
+    if progress.total != total:
+        raise InputError(f"progress says {progress.total} steps, its epochs have {total}")
+    if progress.chosen is not None and not 0 <= progress.chosen < len(progress.history):
+        raise InputError(f"epoch {progress.chosen} is chosen, and not in the history")

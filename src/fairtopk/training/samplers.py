@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,8 +12,9 @@ from torch import Tensor, nn
 from fairtopk.checks import checked_flag, checked_kind, checked_whole
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError, KindError
-from fairtopk.kernels.csr import ideal_dcg, offsets_of, stable_order
-from fairtopk.lists._kernels import catalogue_lists, group_lists, training_lists
+from fairtopk.kernels import csr
+from fairtopk.kernels.ranking import UserItems
+from fairtopk.lists._kernels import group_lists, training_lists
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batch
 from fairtopk.lists.users import Lists, Ratings
@@ -101,6 +101,11 @@ class ListSampler:
         corrected: Whether slots are weighted by how many items they stand for; otherwise the
             list counts as a uniform sample, as in the paper, though it favours rated items.
             With ``sizes.top`` they always are.
+
+    Attributes:
+        n_queries: Rows of tables kept per query.
+        n_pairs: Rows of tables kept per (query, item).
+        n_relevant: Relevant training ratings of each user, ``[n_queries]``.
     """
 
     def __init__(
@@ -126,44 +131,52 @@ class ListSampler:
         self.sizes, self.seed = sizes, seed
         self.corrected = corrected or sizes.top > 0
         self.head: NDArray[np.int32] | None = None  # of each user, best first; -1 past its end
-        self.ideal_dcg = ideal_dcg(train.offsets, train.rating, ideal_k or self.n_items)
+        self.ideal_dcg = csr.ideal_dcg(train.offsets, train.rating, ideal_k or self.n_items)
         self.n_relevant = np.add.reduceat(train.rating > 0, train.offsets[:-1], dtype=np.int64)
-        self.by_group = _items_by_group(data.group, self.n_groups)
-
-    @property
-    def n_queries(self) -> int:
-        """Rows of tables kept per query."""
-        return len(self.n_relevant)
-
-    @property
-    def n_pairs(self) -> int:
-        """Rows of tables kept per (query, item)."""
-        return len(self.train.item)
+        self.n_queries, self.n_pairs = len(self.n_relevant), len(train.item)
+        known = np.flatnonzero(data.group >= 0).astype(np.int32)
+        offsets = csr.offsets_of(data.group[known], self.n_groups)
+        self.by_group = (offsets, known[csr.stable_order(data.group[known], offsets)])
 
     def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
         """Return the lists that `users` have in `epoch`: lines 2 and 3 of Algorithm 1."""
-        n_users = len(self.n_relevant)
         try:
             users = np.asarray(users)
         except (TypeError, ValueError, RuntimeError) as error:
             raise KindError(f"users must be whole numbers, got {shown(users)}") from error
         checked_whole("epoch", epoch, least=0)
-        inside = np.issubdtype(users.dtype, np.integer) and users.ndim == 1
-        if not inside or (len(users) and not (users.min() >= 0 and users.max() < n_users)):
-            raise InputError(f"users must be whole numbers from 0 to {n_users - 1}")
-        train, rated, key = self.train, self.sizes.rated, (self.seed, epoch)
-        item, slot, mask = self._lists(users, key)
+        whole = np.issubdtype(users.dtype, np.integer) and users.ndim == 1
+        if not whole or (len(users) and not 0 <= users.min() <= users.max() < self.n_queries):
+            raise InputError(f"users must be whole numbers from 0 to {self.n_queries - 1}")
+        train, sizes, key = self.train, self.sizes, (self.seed, epoch)
+        if sizes.top and self.head is None:
+            raise InputError("lists with top items need a model: call refresh(scorer) first")
+        no_head = np.empty((len(users), 0), np.int32)
+        head = no_head if self.head is None else self.head[users]
+        rated, parts = (
+            UserItems(users, train.offsets, train.item),
+            (sizes.rated, sizes.unrated, sizes.top),
+        )
+        item, slot, mask = training_lists(rated, head, self.n_items, parts, key)
         relevance = np.zeros(item.shape, np.float32)
-        relevance[:, :rated] = np.where(slot >= 0, train.rating[slot], 0)
+        relevance[:, : sizes.rated] = np.where(slot >= 0, train.rating[slot], 0)
         group, weight = self.group[item], mask.astype(np.float32)
         group[~mask] = -1
         if self.corrected:
-            weight *= self._weights(users, mask)
-        if self.sizes.per_group:
-            apart, label = group_lists(users, *self.by_group, self.sizes.per_group, key)
-            group = np.hstack([np.full_like(group, -1), label])
+            # Each slot stands for its share of the part of the catalogue that it is drawn from.
+            n_rated, n_head = np.diff(train.offsets)[users], (head >= 0).sum(1)
+            wholes = (n_rated, self.n_items - n_rated - n_head, n_head)
+            drawn = np.split(mask, np.cumsum(parts)[:2], axis=1)
+            shares = [
+                np.repeat((whole / np.maximum(part.sum(1), 1))[:, None], part.shape[1], axis=1)
+                for whole, part in zip(wholes, drawn, strict=True)
+            ]
+            weight *= np.hstack(shares).astype(np.float32)
+        if sizes.per_group:
+            apart, label = group_lists(users, self.by_group, sizes.per_group, key)
             none = np.zeros(apart.shape, np.bool_)
             item, mask = np.hstack([item, apart]), np.hstack([mask, none])
+            group = np.hstack([np.full_like(group, -1), label])
             relevance = np.hstack([relevance, none.astype(np.float32)])
             weight = np.hstack([weight, (label >= 0).astype(np.float32)])
         length = np.full(len(users), self.n_items, np.int64)
@@ -209,42 +222,6 @@ class ListSampler:
             raise InputError("the head of a user names an item that is not in the catalogue")
         self.head = head
 
-    def _lists(
-        self, users: NDArray[np.integer], key: tuple[int, int]
-    ) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.bool_]]:
-        train, sizes = self.train, self.sizes
-        if not sizes.top:
-            drawn = (sizes.rated, sizes.unrated)
-            return training_lists(users, train.offsets, train.item, self.n_items, drawn, key)
-        if self.head is None:
-            raise InputError("lists with top items need a model: call refresh(scorer) first")
-        strata = (sizes.rated, sizes.unrated, sizes.top)
-        return catalogue_lists(
-            users, train.offsets, train.item, self.head[users], self.n_items, strata, key
-        )
-
-    def _weights(
-        self, users: NDArray[np.integer], mask: NDArray[np.bool_]
-    ) -> NDArray[np.float32]:
-        """Return how many items each slot stands for, ``[Q, L]``."""
-        owned, sizes = np.diff(self.train.offsets)[users], self.sizes
-        head = np.zeros_like(owned) if self.head is None else (self.head[users] >= 0).sum(1)
-        parts = np.split(mask, [sizes.rated, sizes.rated + sizes.unrated], axis=1)
-        stands = []
-        for part, whole in zip(parts, (owned, self.n_items - owned - head, head), strict=True):
-            each = whole / np.maximum(part.sum(1), 1)
-            stands.append(np.broadcast_to(each[:, None], part.shape))
-        return np.hstack(stands).astype(np.float32)
-
-
-def _items_by_group(
-    group: NDArray[np.int32], n_groups: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Return the items of each known group as CSR arrays."""
-    known = np.flatnonzero(group >= 0).astype(np.int32)
-    offsets = offsets_of(group[known], n_groups)
-    return offsets, known[stable_order(group[known], offsets)]
-
 
 class FeatureSampler:
     """Gives every query's whole list once an epoch, in an order that changes.
@@ -254,6 +231,11 @@ class FeatureSampler:
         seed: Of the order.
         ideal_k: Where the ideal DCG of a list is cut; None is nowhere.
         queries: The numbers of those that are given; None is all.
+
+    Attributes:
+        n_queries: Rows of tables kept per query.
+        n_pairs: Rows of tables kept per (query, item).
+        n_relevant: Relevant documents of each query that is given.
     """
 
     def __init__(
@@ -271,36 +253,25 @@ class FeatureSampler:
         starts = features.offsets[:-1]
         n_relevant = np.add.reduceat(features.relevance > 0, starts, dtype=np.int64)
         self.n_relevant = n_relevant[self.queries]
+        self.n_queries, self.n_pairs = features.n_queries, features.n_rows
         # Relevant documents first: what follows the last of them costs less.
-        query = features.query_of_row()
-        self.order = np.lexsort((-features.relevance, query))
-
-    @property
-    def n_queries(self) -> int:
-        """Rows of tables kept per query."""
-        return self.features.n_queries
-
-    @property
-    def n_pairs(self) -> int:
-        """Rows of tables kept per (query, item)."""
-        return self.features.n_rows
+        self.order = np.lexsort((-features.relevance, features.query_of_row()))
+        # All lists as one batch, in which their order does not matter: it serves all epochs.
+        self.everything: Batch | None = None
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every query's list once; batches before `first` are left out."""
         checked_whole("batch_size", batch_size, least=1)
         if batch_size >= len(self.queries):
-            yield from [self._everything][first:]
+            if self.everything is None:
+                self.everything = self._batch(self.queries)
+            yield from [self.everything][first:]
             return
         order = np.random.default_rng([self.seed, epoch]).permutation(self.queries)
         for start in range(first * batch_size, len(order), batch_size):
-            yield self._of(order[start : start + batch_size])
+            yield self._batch(order[start : start + batch_size])
 
-    @cached_property
-    def _everything(self) -> Batch:
-        """All lists; within a batch their order is nothing, so that one serves all epochs."""
-        return self._of(self.queries)
-
-    def _of(self, queries: NDArray[np.integer]) -> Batch:
+    def _batch(self, queries: NDArray[np.integer]) -> Batch:
         batch = feature_batch(self.features, queries, order=self.order, ideal_k=self.ideal_k)
         first = slice(batch.pair.shape[1])
         relevant = batch.relevance[:, first] > 0
