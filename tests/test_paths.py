@@ -17,7 +17,7 @@ import fairtopk as ft
 from fairtopk import paths
 from fairtopk import paths as bounds
 from fairtopk.data import archive
-from fairtopk.data import delimited as text
+from fairtopk.data import tables as text
 from fairtopk.data.columns import Origin
 from fairtopk.data.registry import prepare
 from fairtopk.serving.recommend import read_users

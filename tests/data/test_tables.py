@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairtopk as ft
-from fairtopk.data.delimited import first_short_row
-from fairtopk.data.tables import guarded
+from fairtopk.data.tables import first_short_row, guarded
 
 pytestmark = pytest.mark.kernel
 

@@ -53,7 +53,7 @@ from fairtopk.checks import (
     one_or_several_ks,
 )
 from fairtopk.data.columns import Origin, check_names, require_column
-from fairtopk.data.delimited import check_separator
+from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
 from fairtopk.metrics.gaps import NOTIONS

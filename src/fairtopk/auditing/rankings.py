@@ -31,9 +31,8 @@ from fairtopk.data.columns import (
     number_ids,
     ratings_array,
 )
-from fairtopk.data.delimited import check_separator
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
-from fairtopk.data.tables import PARQUET, read_parquet, read_table
+from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order

@@ -8,7 +8,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import narwhals as nw
 import numpy as np
@@ -112,7 +112,7 @@ def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Se
         ids = narrow if narrow.null_count() == ids.null_count() else ids.cast(pl.String)
     check_ids(ids, origin)
     if ids.dtype.is_integer():
-        low, high = _bounds(ids)
+        low, high = cast(int, ids.min()), cast(int, ids.max())
         # Where ids are not too sparse, a table over their range is far faster than hashing.
         if high - low < 4 * len(ids) + 1_000_000:
             table = np.full(high - low + 1, -1, np.int32)
@@ -203,23 +203,27 @@ def _refuse_missing(values: pl.Series, origin: Origin) -> None:
         )
 
 
-def _bounds(values: pl.Series) -> tuple[int, int]:
-    low, high = values.min(), values.max()
-    assert isinstance(low, int)
-    assert isinstance(high, int)
-    return low, high
+class Grouped:
+    """Base of data that has a group label for each item or row, number -1 if it is unknown."""
 
+    group: NDArray[np.int32]
+    group_names: tuple[str, ...]
 
-def count_groups(group: NDArray[np.int32], names: Sequence[str]) -> dict[str, int]:
-    """Return how many have each group, unknown ones left out."""
-    known = np.bincount(group[group >= 0], minlength=len(names))
-    return dict(zip(names, known.tolist(), strict=True))
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Items or rows of each group, the named group first; unknown ones are left out."""
+        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
+        return dict(zip(self.group_names, known.tolist(), strict=True))
 
+    @property
+    def n_unknown(self) -> int:
+        """Number of items or rows whose group is unknown."""
+        return int((self.group < 0).sum())
 
-def shown_groups(group: NDArray[np.int32], names: Sequence[str]) -> str:
-    """Return the groups and their counts in words."""
-    counts = count_groups(group, names) | {"(unknown)": int((group < 0).sum())}
-    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+    def shown_groups(self) -> str:
+        """Return the groups and their counts as text."""
+        counts = self.group_counts | {"(unknown)": self.n_unknown}
+        return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:

@@ -6,7 +6,7 @@ first appearance, so the same rows always give the same numbers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,15 +17,14 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.data.columns import (
+    Grouped,
     Origin,
     as_polars,
     check_names,
     checksum,
-    count_groups,
     label_texts,
     number_ids,
     refuse_text,
-    shown_groups,
 )
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 from fairtopk.errors import InputError, KindError
@@ -70,47 +69,64 @@ class FeatureColumns:
     """Which columns of a table hold what; see `Features.from_frame`."""
 
     query: str
-    relevance: str
+    relevance: str = "relevance"
     features: Sequence[str] | None = None
     item: str | None = None
     group: str | None = None
 
 
-def feature_rows(
+def read_rows(
     frame: IntoDataFrame,
     columns: FeatureColumns,
     *,
     groups: Groups | GroupRule | None,
     origin: Origin,
-) -> FeatureRows:
-    """Return the rows of a table, checked; `Features.from_frame` for loaders."""
-    source = _group_source(columns, groups)
-    rule_column = source.column if isinstance(source, GroupRule) else None
-    others = [columns.query, columns.relevance, columns.item, rule_column]
-    table = as_polars(frame, [name for name in others if name is not None], origin)
+    name: str,
+) -> "Features":
+    """Return the documents of a table, checked; `Features.from_frame` for loaders."""
+    if columns.group is not None and groups is not None:
+        raise InputError("group and groups both tell the groups apart; give one of them")
+    if isinstance(groups, Groups) and columns.item is None:
+        raise InputError("groups by document id need the column of document ids; give item")
+    if columns.group is not None:
+        groups = GroupRule(columns.group)
+    taken = [columns.query, columns.relevance, columns.item]
+    others = [*taken, groups.column if isinstance(groups, GroupRule) else None]
+    table = as_polars(frame, [other for other in others if other is not None], origin)
+
     names = columns.features
     if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
         kind = "the text " if isinstance(names, str) else ""
         raise KindError(f"features must be a list of columns, got {kind}{shown(names)}")
     if names is None:
         schema = nw.from_native(frame, eager_only=True).schema
-        numeric = (name for name, kind in schema.items() if kind.is_numeric())
-        names = [name for name in numeric if name not in others]
-    _refuse_names(names, columns, origin)
+        numeric = (column for column, kind in schema.items() if kind.is_numeric())
+        names = [column for column in numeric if column not in others]
+    if not names:
+        raise InputError(f"{origin.name} has no column of features; one at least is needed")
+    for place, feature in enumerate(names):
+        if feature in taken or feature in names[:place]:
+            raise InputError(
+                f"features must not name {feature!r}, a column that is read already"
+            )
+        if feature in RESERVED:
+            raise InputError(
+                f"a feature of {origin.name} is called {feature!r}, which is kept for the "
+                f"column of that meaning; rename it, or name the features to leave it out"
+            )
     features = as_polars(frame, list(names), origin)
     values = np.empty(features.shape, np.float32)
     for place, column in enumerate(features):
         values[:, place] = _numbers(column, origin)
+
     query, query_ids = number_ids(table[columns.query], origin)
     items = pl.Series("item", np.arange(len(table)))
     if columns.item is not None:
         items = table[columns.item]
     item, item_ids = number_ids(items, origin)
-    if isinstance(source, GroupRule):
-        group, group_names = label_values(table[source.column], source, origin)
-    else:
-        group, group_names = label_documents(items, source)
-    return FeatureRows(
+    labelled = table[groups.column] if isinstance(groups, GroupRule) else items
+    group, group_names = label_rows(labelled, groups, origin)
+    rows = FeatureRows(
         values=values,
         relevance=_numbers(table[columns.relevance], origin),
         query=query,
@@ -122,48 +138,29 @@ def feature_rows(
         feature_names=tuple(features.columns),
         place=origin.row,
     )
+    return features_from(rows, name=name)
 
 
-def label_values(values: pl.Series, rule: GroupRule, origin: Origin) -> Labels:
-    """Return the group number that `rule` gives each value (-1 unknown), and the names."""
-    number = f"row of {rule.column}"
-    table = values.to_frame(rule.column).with_row_index(number)
-    groups = apply_rule(table, item=number, rule=rule, origin=origin)
-    return label_items(groups, table[number])
-
-
-def label_documents(items: pl.Series, groups: Groups | None) -> Labels:
-    """Return the group number of each row's document (-1 unknown), and the names.
+def label_rows(values: pl.Series, groups: Groups | GroupRule | None, origin: Origin) -> Labels:
+    """Return the group number of each row (-1 unknown), and the names.
 
     Groups are counted by rows: a document that three queries rank counts three times.
+
+    Args:
+        values: The column that a rule reads; without a rule, each row's document.
+        groups: A rule, labels by document, or None.
+        origin: Names the rows in errors.
     """
     if groups is None:
-        return np.full(len(items), -1, np.int32), ()
-    return label_items(groups, items)
-
-
-def _group_source(
-    columns: FeatureColumns, groups: Groups | GroupRule | None
-) -> Groups | GroupRule | None:
-    if columns.group is not None and groups is not None:
-        raise InputError("group and groups both tell the groups apart; give one of them")
-    if isinstance(groups, Groups) and columns.item is None:
-        raise InputError("groups by document id need the column of document ids; give item")
-    return GroupRule(columns.group) if columns.group is not None else groups
-
-
-def _refuse_names(names: Sequence[str], columns: FeatureColumns, origin: Origin) -> None:
-    if not names:
-        raise InputError(f"{origin.name} has no column of features; one at least is needed")
-    taken = [columns.query, columns.relevance, columns.item]
-    for place, name in enumerate(names):
-        if name in taken or name in names[:place]:
-            raise InputError(f"features must not name {name!r}, a column that is read already")
-        if name in RESERVED:
-            raise InputError(
-                f"a feature of {origin.name} is called {name!r}, which is kept for the column "
-                f"of that meaning; rename it, or name the features to leave it out"
-            )
+        return np.full(len(values), -1, np.int32), ()
+    if isinstance(groups, GroupRule):
+        number = f"row of {groups.column}"
+        table = values.to_frame(groups.column).with_row_index(number)
+        groups, values = (
+            apply_rule(table, item=number, rule=groups, origin=origin),
+            table[number],
+        )
+    return label_items(groups, values)
 
 
 def _numbers(values: pl.Series, origin: Origin) -> NDArray[np.float32]:
@@ -183,7 +180,7 @@ def _numbers(values: pl.Series, origin: Origin) -> NDArray[np.float32]:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Features:
+class Features(Grouped):
     """What each query may rank: documents with features, relevance and group.
 
     Attributes:
@@ -245,14 +242,12 @@ class Features:
         """
         check_names({"query": query, "relevance": relevance}, {"item": item, "group": group})
         columns = FeatureColumns(query, relevance, features, item, group)
-        rows = feature_rows(frame, columns, groups=as_rule(groups), origin=Origin())
-        return features_from(rows, name=name)
+        return read_rows(frame, columns, groups=as_rule(groups), origin=Origin(), name=name)
 
     def __repr__(self) -> str:
-        groups = shown_groups(self.group, self.group_names)
         return (
             f"<Features {self.name}: {self.n_queries:,} queries, {self.n_rows:,} documents, "
-            f"{len(self.feature_names):,} features; {groups}>"
+            f"{len(self.feature_names):,} features; {self.shown_groups()}>"
         )
 
     @property
@@ -264,16 +259,6 @@ class Features:
     def n_rows(self) -> int:
         """Number of documents, one that several queries rank counted in each."""
         return len(self.relevance)
-
-    @property
-    def group_counts(self) -> dict[str, int]:
-        """Rows of each group, the named group first; unknown ones are left out."""
-        return count_groups(self.group, self.group_names)
-
-    @property
-    def n_unknown(self) -> int:
-        """Number of rows whose group is unknown."""
-        return int((self.group < 0).sum())
 
     @cached_property
     def checksum(self) -> str:
@@ -327,7 +312,7 @@ def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) 
             f"{rows.place(again)}: query {query_id!r} holds item {item_id!r} again "
             f"(first in {rows.place(first)}); keep one"
         )
-    return Features(
+    data = Features(
         offsets=offsets,
         values=values,
         relevance=relevance,
@@ -338,19 +323,14 @@ def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) 
         query_ids=rows.query_ids,
         item_ids=rows.item_ids.gather(item),
         name=name,
-        notes=(*_notes(rows), *notes),
     )
-
-
-def _notes(rows: FeatureRows) -> list[str]:
-    """Return what was found, one sentence each."""
-    names = rows.feature_names
-    shown = ", ".join(names if len(names) <= 12 else [*names[:3], "...", names[-1]])
-    notes = [
-        f"{len(rows.query):,} documents in {len(rows.query_ids):,} queries, none twice in one, "
-        f"relevance from {rows.relevance.min():g} to {rows.relevance.max():g}",
-        f"{len(names):,} features: {shown}",
+    names = data.feature_names
+    some = ", ".join(names if len(names) <= 12 else [*names[:3], "...", names[-1]])
+    found = [
+        f"{data.n_rows:,} documents in {data.n_queries:,} queries, none twice in one, "
+        f"relevance from {relevance.min():g} to {relevance.max():g}",
+        f"{len(names):,} features: {some}",
     ]
-    if rows.group_names:
-        notes.append(f"groups of the documents: {shown_groups(rows.group, rows.group_names)}")
-    return notes
+    if data.group_names:
+        found.append(f"groups of the documents: {data.shown_groups()}")
+    return replace(data, notes=(*found, *notes))

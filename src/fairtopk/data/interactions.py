@@ -20,15 +20,14 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.data.columns import (
+    Grouped,
     Origin,
     as_polars,
     check_names,
     checksum,
-    count_groups,
     label_texts,
     number_ids,
     ratings_array,
-    shown_groups,
     times_array,
 )
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
@@ -40,7 +39,7 @@ RATING_RANGE = (0.0, 10.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Interactions:
+class Interactions(Grouped):
     """Who rated what, how, when; and which group each item belongs to.
 
     Attributes:
@@ -106,10 +105,9 @@ class Interactions:
         return interactions_from(frame, columns, groups=rule, origin=Origin(), name=name)
 
     def __repr__(self) -> str:
-        groups = shown_groups(self.group, self.group_names)
         return (
             f"<Interactions {self.name}: {self.n_users:,} users, {self.n_items:,} items, "
-            f"{self.n_ratings:,} ratings; {groups}>"
+            f"{self.n_ratings:,} ratings; {self.shown_groups()}>"
         )
 
     @property
@@ -126,16 +124,6 @@ class Interactions:
     def n_ratings(self) -> int:
         """Number of ratings."""
         return len(self.item)
-
-    @property
-    def group_counts(self) -> dict[str, int]:
-        """Rated items of each group, the named group first; unknown ones are left out."""
-        return count_groups(self.group, self.group_names)
-
-    @property
-    def n_unknown(self) -> int:
-        """Number of items whose group is unknown."""
-        return int((self.group < 0).sum())
 
     @cached_property
     def checksum(self) -> str:
@@ -172,11 +160,11 @@ class Interactions:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table hold what."""
+    """The columns of users, items, ratings (None: every row is a rating of 1) and times."""
 
-    user: str
-    item: str
-    rating: str | None = None
+    user: str = "user_id"
+    item: str = "item_id"
+    rating: str | None = "rating"
     time: str | None = None
 
     def names(self) -> list[str]:

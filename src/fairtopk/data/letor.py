@@ -20,8 +20,7 @@ from fairtopk.data.features import (
     Features,
     Labels,
     features_from,
-    label_documents,
-    label_values,
+    label_rows,
 )
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.errors import InputError
@@ -240,7 +239,7 @@ def _labels(
     parsed: Parsed, items: pl.Series, groups: Groups | GroupRule | None, origin: Origin
 ) -> Labels:
     if not isinstance(groups, GroupRule):
-        return label_documents(items, groups)
+        return label_rows(items, groups, origin)
     names = parsed.feature_names()
     if groups.column not in names:
         raise InputError(
@@ -248,7 +247,7 @@ def _labels(
             f"to {names[-1]}"
         )
     values = pl.Series(parsed.values[:, names.index(groups.column)])
-    return label_values(values, groups, origin)
+    return label_rows(values, groups, origin)
 
 
 def _notes(archive: Archive, files: list[str], n_rows: int, n_named: int) -> tuple[str, ...]:

@@ -14,8 +14,8 @@ import polars as pl
 
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import Origin
-from fairtopk.data.delimited import Schema, read_delimited, refuse_odd_bytes
 from fairtopk.data.interactions import Tables
+from fairtopk.data.tables import Schema, read_delimited, refuse_odd_bytes
 from fairtopk.errors import InputError
 
 RATINGS: Schema = {

@@ -10,7 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Literal, overload
 
 import polars as pl
 from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from fairtopk.checks import checked_path
 from fairtopk.data import prepared
@@ -348,13 +349,23 @@ def is_published(known: Known, path: Path) -> bool | None:
 
 
 def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
-    """Return what a reader returns, its options checked by the types of its signature."""
-    taken = [option for option in signature(reader).parameters if option != "path"]
+    """Return what a reader returns, its options checked by the types of its signature.
+
+    Those of a reader with `columns` are the fields of that class, and its other parameters.
+    """
+    parameters = signature(reader).parameters
+    columns = parameters["columns"].annotation if "columns" in parameters else None
+    own = [field.name for field in fields(columns)] if columns is not None else []
+    taken = [*own, *(option for option in parameters if option not in ("path", "columns"))]
     for option in options:
         if option not in taken:
             names = ", ".join(option for option in taken if option != "groups") or "none"
             raise InputError(f"{name} has no option {option!r}: its options are {names}")
     try:
+        if columns is not None:
+            checked = pydantic_dataclass(columns, frozen=True, config=STRICT)
+            given = {option: options.pop(option) for option in own if option in options}
+            options["columns"] = columns(**vars(checked(**given)))
         return validate_call(config=STRICT)(reader)(*args, **options)
     except ValidationError as error:
         fault = error.errors()[0]

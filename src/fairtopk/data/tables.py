@@ -1,15 +1,22 @@
 """CSV and Parquet files of ratings or features, with columns named by the user.
 
-A damaged file is refused in one sentence. `guarded` keeps text that a spreadsheet would run as
-a formula text (`--csv-safe`).
+Polars reads fast and says little when it fails; only then a text is gone through again, line by
+line, to find out what is wrong and where. Compiled loops look for rows that lack fields, and
+for numbers such as 007 that would lose their zeros. `guarded` keeps text that a spreadsheet
+would run as a formula text (`--csv-safe`).
 """
 
+import csv
+import io
 import os
 import threading
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -17,25 +24,20 @@ from numpy.typing import NDArray
 
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import Origin, first_line, require_column
-from fairtopk.data.delimited import (
-    check_separator,
-    first_short_row,
-    has_padded_number,
-    header_of,
-    read_delimited,
-    refuse_odd_bytes,
-)
-from fairtopk.data.features import FeatureColumns, Features, feature_rows, features_from
+from fairtopk.data.features import FeatureColumns, Features, read_rows
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import Columns, Tables
 from fairtopk.errors import InputError
+from fairtopk.kernels.compiled import compiled
 from fairtopk.paths import (
     MOST_COLUMNS,
+    MOST_LINE_BYTES,
     MOST_ROWS,
     check_file,
     open_file,
     refuse_large,
 )
+from fairtopk.terminal import shown
 
 STDERR = 2
 VALUE_BYTES = 8  # of a value in memory, at least
@@ -43,15 +45,25 @@ _lock = threading.Lock()
 PARQUET = (".parquet", ".pq")
 SHOWN = 60  # bytes of a bad line
 RUN = r"^[=+\-@\t\r\n]"  # how a cell begins that is run, or that hides one
+GUARDED = "'${0}"
+
+# Type of each column; None finds out from all of its values.
+Schema = Mapping[str, type[pl.DataType] | None]
+FORBIDDEN = '\0\r\n"'  # as separators
+SAMPLE = 100  # values that tell whether a whole column is worth converting
+ISO_TIMES = (
+    "%Y-%m-%d",
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M:%S%.f",
+    "%Y-%m-%dT%H:%M:%S%.fZ",
+)
+NEWLINE, RETURN, QUOTE, PLUS, MINUS, ZERO, NINE = b'\n\r"+-09'
 
 
 def read_ratings_file(
     path: str | Path,
+    columns: Columns,
     *,
-    user: str = "user_id",
-    item: str = "item_id",
-    rating: str | None = "rating",
-    time: str | None = None,
     items: str | Path | None = None,
     separator: str = ",",
 ) -> Tables:
@@ -59,39 +71,31 @@ def read_ratings_file(
 
     Args:
         path: CSV (``.gz`` too) or Parquet.
-        user: Column of user ids.
-        item: Column of item ids, called the same in both files.
-        rating: Column of ratings; None makes every row a rating of 1.
-        time: Column of times.
+        columns: Its columns; that of the item ids is called the same in both files.
         items: CSV or Parquet with one row per item, for groups; without it, groups are made
             from the other columns of the ratings.
         separator: What separates the fields of a CSV.
     """
-    numbers = [rating] if rating is not None else []
-    ratings, origin = read_table(path, ids=[user, item], numbers=numbers, separator=separator)
+    numbers = [] if columns.rating is None else [columns.rating]
+    ids = [columns.user, columns.item]
+    ratings, origin = read_table(path, ids=ids, numbers=numbers, separator=separator)
     catalogue, items_origin = ratings, origin
     if items is not None:
-        catalogue, items_origin = read_table(items, ids=[item], separator=separator)
-    return Tables(ratings, catalogue, origin, items_origin, Columns(user, item, rating, time))
+        catalogue, items_origin = read_table(items, ids=[columns.item], separator=separator)
+    return Tables(ratings, catalogue, origin, items_origin, columns)
 
 
 def read_features_file(
     path: str | Path,
+    columns: FeatureColumns,
     *,
-    query: str,
-    relevance: str = "relevance",
-    features: Sequence[str] | None = None,
-    item: str | None = None,
-    group: str | None = None,
     groups: Groups | GroupRule | None = None,
     separator: str = ",",
 ) -> Features:
     """Return the documents of a CSV or Parquet file; see `Features.from_frame`."""
-    ids = [query] if item is None else [query, item]
-    frame, origin = read_table(path, ids=ids, numbers=[relevance], separator=separator)
-    columns = FeatureColumns(query, relevance, features, item, group)
-    rows = feature_rows(frame, columns, groups=groups, origin=origin)
-    return features_from(rows, name=Path(path).stem)
+    ids = [columns.query] if columns.item is None else [columns.query, columns.item]
+    frame, origin = read_table(path, ids=ids, numbers=[columns.relevance], separator=separator)
+    return read_rows(frame, columns, groups=groups, origin=origin, name=Path(path).stem)
 
 
 def read_table(
@@ -107,17 +111,288 @@ def read_table(
         separator: What separates the fields of a CSV.
     """
     path = Path(path)
-    _refuse_other_files(path)
+    check_file(path)
+    if path.stat().st_size == 0:
+        raise InputError(f"{path.name} is empty")
+    if zipfile.is_zipfile(path):
+        raise InputError(f"{path.name} is a zip; unpack it and give the table in it")
     check_separator(separator)
     if path.suffix.lower() in PARQUET:
         return read_parquet(path, [*ids, *numbers]), Origin(path.name)
     origin = Origin(path.name, first_line=2)
     source = Archive(path).read(path.name) if path.suffix == ".gz" else path
     refuse_odd_bytes(source, origin)
-    header = header_of(source, separator, origin)
+    header = _header(source, separator, origin)
     for name in (*ids, *numbers):
         require_column(name, header, origin)
-    return _read_csv(source, header, ids, numbers, separator, origin), origin
+    text = (
+        np.memmap(source, np.uint8, mode="r")
+        if isinstance(source, Path)
+        else np.frombuffer(source, np.uint8)
+    )
+    short = first_short_row(text, ord(separator), len(header))
+    if short >= 0:  # what it lacks would be read as if it were empty
+        line = int(np.count_nonzero(text[:short] == ord("\n"))) + 1
+        raw = text[short : short + SHOWN].tobytes().split(b"\n")[0]
+        raise InputError(
+            f"{origin.name}, line {line}: expected {len(header)} fields separated by "
+            f"{separator!r}, got fewer in {raw.decode('utf-8', 'replace').rstrip()!r}"
+        )
+    schema: Schema = dict.fromkeys(header) | dict.fromkeys(numbers, pl.Float64)
+    if not has_padded_number(text, ord(separator)):
+        # Ids that are numbers are read as such, several times faster than as text.
+        whole = {**schema, **dict.fromkeys(ids, pl.Int64)}
+        try:
+            frame = read_delimited(
+                source, whole, separator=separator, header=True, origin=origin
+            )
+            return frame, origin
+        except InputError:
+            pass  # some id is no number, or something else is wrong: the text will tell
+    schema = {**schema, **dict.fromkeys(ids, pl.String)}
+    frame = read_delimited(source, schema, separator=separator, header=True, origin=origin)
+    return frame.with_columns(_numbers_where_exact(frame[name]) for name in ids), origin
+
+
+def _header(source: bytes | Path, separator: str, origin: Origin) -> list[str]:
+    """Return the column names in the first line of a text, each of them once."""
+    with _opened(source) as file:
+        first = file.readline()
+    if not first.strip():
+        raise InputError(f"{origin.name} is empty")
+    line = _decode(first, 1, origin).removeprefix("\ufeff").rstrip("\r\n")
+    names = next(_csv_rows([line], separator, origin))[1]
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{origin.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read"
+        )
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(
+            f"{origin.name} has {names.count(twice[0])} columns called {twice[0]!r}; rename or "
+            f"remove all but one"
+        )
+    return names
+
+
+def _numbers_where_exact(ids: pl.Series) -> pl.Series:
+    """Return text ids as integers if every one is written just as its number is.
+
+    Where all others are numbers, NaN is a number that is missing, not a name.
+    """
+    numbers = ids.cast(pl.Int64, strict=False)
+    if ids.eq_missing(numbers.cast(pl.String)).all():
+        return numbers
+    named = ids.is_in(["nan", "NaN"]).fill_null(False)
+    others = ids.filter(~named)
+    if (
+        named.any()
+        and others.cast(pl.Float64, strict=False).null_count() == others.null_count()
+    ):
+        return ids.set(named, None)
+    return ids
+
+
+def check_separator(separator: str) -> str:
+    """Return what separates fields, refusing what cannot."""
+    one = isinstance(separator, str) and len(separator) == 1
+    if not one or not separator.isascii() or separator in FORBIDDEN:
+        raise InputError(
+            f"separator must be one ASCII character other than a quote, a line break and NUL, "
+            f"got {shown(separator)}"
+        )
+    return separator
+
+
+def refuse_odd_bytes(source: bytes | Path, origin: Origin) -> None:
+    """Refuse a text that no memory holds, with NUL in it, or with a line past the bound."""
+    if isinstance(source, Path):
+        refuse_large(source.stat().st_size, origin.name)
+    line, length = 1, 0  # that a chunk begins in, and how much of it came before
+    with _opened(source) as file:
+        while chunk := file.read(MOST_LINE_BYTES):
+            nul, end = chunk.find(b"\0"), chunk.find(b"\n")
+            if nul >= 0:
+                line += chunk.count(b"\n", 0, nul)
+                raise InputError(
+                    f"{origin.name}, line {line} holds a NUL byte; save the file as UTF-8 text"
+                )
+            # No line within a chunk is too long, since a chunk is as long as a line may be.
+            length += len(chunk) if end < 0 else end
+            if length > MOST_LINE_BYTES:
+                raise InputError(
+                    f"{origin.name}, line {line} is longer than {MOST_LINE_BYTES:,} bytes, the "
+                    f"most that a line may have; is it a table?"
+                )
+            if end >= 0:
+                line += chunk.count(b"\n")
+                length = len(chunk) - 1 - chunk.rfind(b"\n")
+
+
+def read_delimited(
+    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
+) -> pl.DataFrame:
+    """Return the columns of `schema`, by name if there is a header, else in their order.
+
+    `refuse_odd_bytes` is to be called before.
+
+    Raises:
+        InputError: The text is not UTF-8, or a line has other fields than declared.
+    """
+    names = list(schema)
+    # Polars would guess a type from the first rows and fail on the rest.
+    declared = {name: dtype or pl.String for name, dtype in schema.items()}
+    try:
+        with _opened(source) as file:
+            frame = pl.read_csv(
+                file,
+                separator=separator,
+                has_header=header,
+                columns=names if header else None,
+                new_columns=None if header else names,
+                schema_overrides=declared,
+                null_values=[""],
+                infer_schema=False,
+                glob=False,
+            )
+    except pl.exceptions.PolarsError as error:
+        _explain(source, schema, separator=separator, header=header, origin=origin)
+        reason = first_line(error)
+        hint = "; is a quote not closed?" if '"' in reason else ""
+        raise InputError(f"{origin.name} cannot be read as a table: {reason}{hint}") from error
+    if len(frame) == 0:
+        raise InputError(f"{origin.name} is empty: it has a header but no rows")
+    found = [name for name, dtype in schema.items() if dtype is None]
+    return frame.select(names).with_columns(_natural(frame[name]) for name in found)
+
+
+def _explain(
+    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
+) -> None:
+    """Raise for the first line that does not fit `schema`; return if every line does."""
+    with _opened(source) as file:
+        text = "".join(_decode(line, n, origin) for n, line in enumerate(file, start=1))
+    rows = _csv_rows(io.StringIO(text.removeprefix("\ufeff"), newline=""), separator, origin)
+    names = next(rows)[1] if header else list(schema)
+    for line, fields in rows:
+        place = f"{origin.name}, line {line}"
+        if len(fields) != len(names):
+            raise InputError(
+                f"{place}: expected {len(names)} fields separated by {separator!r}, "
+                f"got {len(fields)} in {separator.join(fields)[:60]!r}"
+            )
+        for name, value in zip(names, fields, strict=True):
+            dtype = schema.get(name)
+            if dtype is None or not value:
+                continue
+            try:
+                pl.Series([value.strip()]).cast(dtype)
+            except pl.exceptions.PolarsError as error:
+                wanted = "a whole number" if dtype.is_integer() else "a number"
+                raise InputError(
+                    f"{place}: {name} must be {wanted}, got {value[:60]!r}"
+                ) from error
+
+
+def _csv_rows(
+    lines: Iterable[str], separator: str, origin: Origin
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the fields of each row, as Python's own reader splits them."""
+    reader = csv.reader(lines, delimiter=separator)
+    try:
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as error:  # such as a field of 128 KiB
+        raise InputError(f"{origin.name} cannot be read as a table: {error}") from error
+
+
+def _decode(raw: bytes, number: int, origin: Origin) -> str:
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{origin.name}, line {number} is not UTF-8 (byte 0x{raw[error.start]:02x}); "
+            f"save the file as UTF-8"
+        ) from error
+
+
+def _opened(source: bytes | Path) -> BufferedReader | io.BytesIO:
+    return open_file(source) if isinstance(source, Path) else io.BytesIO(source)
+
+
+def _natural(values: pl.Series) -> pl.Series:
+    """Return a column of text as integers, numbers, dates or times, if all of it is that."""
+    kinds: list[tuple[Any, str | None]] = [(pl.Int64, None), (pl.Float64, None)]
+    kinds += [(pl.Datetime if "%H" in form else pl.Date, form) for form in ISO_TIMES]
+    for dtype, form in kinds:
+        for part in (values.head(SAMPLE), values):
+            if form is None:
+                converted = part.cast(dtype, strict=False)
+            else:
+                converted = part.str.strptime(dtype, form, strict=False)
+            if converted.null_count() > part.null_count():
+                break
+        else:
+            return converted
+    return values
+
+
+@compiled
+def first_short_row(text: NDArray[np.uint8], separator: int, n_fields: int) -> int:
+    """Return where the first row with fewer than `n_fields` begins, -1 if there is none.
+
+    A separator or a line break between quotes belongs to its field; blank lines are no rows.
+    """
+    start = 0
+    fields = 1
+    quoted = False
+    starts = True  # whether a field begins here
+    for place in range(len(text)):
+        byte = text[place]
+        if byte == QUOTE and (starts or quoted):
+            quoted = not quoted
+            # What follows a closing quote may be its double, which opens again.
+            starts = not quoted
+            continue
+        starts = False
+        if quoted:
+            continue
+        if byte == separator:
+            fields += 1
+            starts = True
+        elif byte == NEWLINE:
+            if fields < n_fields and not is_blank(text, start, place):
+                return start
+            start, fields, starts = place + 1, 1, True
+    if not quoted and fields < n_fields and not is_blank(text, start, len(text)):
+        return start
+    return -1
+
+
+@compiled
+def has_padded_number(text: NDArray[np.uint8], separator: int) -> bool:
+    """Return whether some field starts with a plus, or with a zero and another digit.
+
+    Read as a number, such a field would lose what it is written with: 007 would be 7.
+    """
+    starts = True
+    for place in range(len(text)):
+        byte = text[place]
+        if starts and byte != QUOTE and byte != MINUS:
+            starts = False
+            if byte == PLUS:
+                return True
+            following = text[place + 1] if place + 1 < len(text) else NEWLINE
+            if byte == ZERO and ZERO <= following <= NINE:
+                return True
+        if byte in (separator, NEWLINE):
+            starts = True
+    return False
+
+
+@compiled
+def is_blank(text: NDArray[np.uint8], start: int, end: int) -> bool:
+    """Return whether a line holds nothing but a carriage return."""
+    return end == start or (end == start + 1 and text[start] == RETURN)
 
 
 def read_parquet(
@@ -140,7 +415,17 @@ def read_parquet(
         if not whole:
             columns = list(dict.fromkeys(names))
         n_rows = lazy.select(pl.len()).collect().item()
-        _refuse_vast(n_rows, len(columns), origin)
+        # However small a file is, it may unpack to more than a machine can hold.
+        if n_rows > MOST_ROWS:
+            raise InputError(
+                f"{origin.name} has {n_rows:,} rows; at most {MOST_ROWS:,} are read"
+            )
+        if len(columns) > MOST_COLUMNS:
+            raise InputError(
+                f"{origin.name} has {len(columns):,} columns; at most {MOST_COLUMNS:,} are read"
+            )
+        n_bytes = VALUE_BYTES * n_rows * len(columns)
+        refuse_large(n_bytes, f"{origin.name}, {n_rows:,} rows by {len(columns):,} columns,")
         return lazy.select(columns).collect(engine="streaming")
 
 
@@ -148,6 +433,35 @@ def read_parquet_metadata(path: Path) -> dict[str, str]:
     """Return what the writer of a Parquet file noted in it."""
     with open_file(path) as file, _parquet_errors(Origin(path.name)):
         return pl.read_parquet_metadata(file)
+
+
+@contextmanager
+def _parquet_errors(origin: Origin) -> Iterator[None]:
+    """Refuse a damaged file in one sentence, whatever polars makes of it.
+
+    On some damaged files it panics, and its Rust writes lines about that straight to standard
+    error; for as long as a file is read, nothing is shown there.
+    """
+    with _lock:
+        try:
+            kept = os.dup(STDERR)
+        except OSError:  # a process may have none
+            kept = None
+        else:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), STDERR)
+        try:
+            yield
+        except InputError:
+            raise
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            raise InputError(
+                f"{origin.name} is not a readable Parquet file ({first_line(error)})"
+            ) from error
+        finally:
+            if kept is not None:
+                os.dup2(kept, STDERR)
+                os.close(kept)
 
 
 def check_csv_safe(csv_safe: bool, out: Path) -> None:
@@ -163,128 +477,10 @@ def guarded(frame: pl.DataFrame) -> pl.DataFrame:
     """
     texts = (pl.String, pl.Categorical, pl.Enum)
     columns = [
-        _guarded(column.cast(pl.String)) if isinstance(column.dtype, texts) else column
+        column.cast(pl.String).str.replace(RUN, GUARDED)
+        if isinstance(column.dtype, texts)
+        else column
         for column in frame
     ]
-    names = _guarded(pl.Series(frame.columns, dtype=pl.String))
+    names = pl.Series(frame.columns, dtype=pl.String).str.replace(RUN, GUARDED)
     return pl.DataFrame([one.alias(name) for one, name in zip(columns, names, strict=True)])
-
-
-def _read_csv(
-    source: bytes | Path,
-    header: list[str],
-    ids: Sequence[str],
-    numbers: Sequence[str],
-    separator: str,
-    origin: Origin,
-) -> pl.DataFrame:
-    schema: dict[str, type[pl.DataType] | None] = dict.fromkeys(header)
-    schema.update(dict.fromkeys(numbers, pl.Float64))
-    text = (
-        np.memmap(source, np.uint8, mode="r")
-        if isinstance(source, Path)
-        else np.frombuffer(source, "u1")
-    )
-    short = first_short_row(text, ord(separator), len(header))
-    if short >= 0:
-        _refuse_short(text, short, len(header), separator, origin)
-    if not has_padded_number(text, ord(separator)):
-        # Ids that are numbers are read as such, several times faster than as text.
-        schema.update(dict.fromkeys(ids, pl.Int64))
-        try:
-            return read_delimited(
-                source, schema, separator=separator, header=True, origin=origin
-            )
-        except InputError:
-            pass  # some id is no number, or something else is wrong: the text will tell
-    schema.update(dict.fromkeys(ids, pl.String))
-    frame = read_delimited(source, schema, separator=separator, header=True, origin=origin)
-    return frame.with_columns(_numbers_where_exact(frame[name]) for name in ids)
-
-
-def _refuse_short(
-    text: NDArray[np.uint8], start: int, wanted: int, separator: str, origin: Origin
-) -> None:
-    """Refuse a row that lacks fields, which would be read as if they were empty."""
-    line = int(np.count_nonzero(text[:start] == ord("\n"))) + 1
-    raw = text[start : start + SHOWN].tobytes().split(b"\n")[0]
-    raise InputError(
-        f"{origin.name}, line {line}: expected {wanted} fields separated by {separator!r}, got "
-        f"fewer in {raw.decode('utf-8', 'replace').rstrip()!r}"
-    )
-
-
-def _refuse_other_files(path: Path) -> None:
-    check_file(path)
-    if path.stat().st_size == 0:
-        raise InputError(f"{path.name} is empty")
-    if zipfile.is_zipfile(path):
-        raise InputError(f"{path.name} is a zip; unpack it and give the table in it")
-
-
-def _numbers_where_exact(ids: pl.Series) -> pl.Series:
-    """Return text ids as integers if every one is written just as its number is.
-
-    Where all others are numbers, NaN is a number that is missing, not a name.
-    """
-    numbers = ids.cast(pl.Int64, strict=False)
-    if ids.eq_missing(numbers.cast(pl.String)).all():
-        return numbers
-    named = ids.is_in(["nan", "NaN"]).fill_null(False)
-    others = ids.filter(~named)
-    if (
-        named.any()
-        and others.cast(pl.Float64, strict=False).null_count() == others.null_count()
-    ):
-        return ids.set(named, None)
-    return ids
-
-
-def _refuse_vast(n_rows: int, n_columns: int, origin: Origin) -> None:
-    """Refuse a file that unpacks to more than a machine can hold, however small it is."""
-    if n_rows > MOST_ROWS:
-        raise InputError(f"{origin.name} has {n_rows:,} rows; at most {MOST_ROWS:,} are read")
-    if n_columns > MOST_COLUMNS:
-        raise InputError(
-            f"{origin.name} has {n_columns:,} columns; at most {MOST_COLUMNS:,} are read"
-        )
-    n_bytes = VALUE_BYTES * n_rows * n_columns
-    refuse_large(n_bytes, f"{origin.name}, {n_rows:,} rows by {n_columns:,} columns,")
-
-
-@contextmanager
-def _parquet_errors(origin: Origin) -> Iterator[None]:
-    """Refuse a damaged file in one sentence, whatever polars makes of it.
-
-    On some damaged files it panics, and its Rust writes lines about that straight to standard
-    error; for as long as a file is read, nothing is shown there.
-    """
-    try:
-        with _lock, _without_stderr():
-            yield
-    except InputError:
-        raise
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        raise InputError(
-            f"{origin.name} is not a readable Parquet file ({first_line(error)})"
-        ) from error
-
-
-@contextmanager
-def _without_stderr() -> Iterator[None]:
-    try:
-        kept = os.dup(STDERR)
-    except OSError:  # a process may have none
-        yield
-        return
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), STDERR)
-    try:
-        yield
-    finally:
-        os.dup2(kept, STDERR)
-        os.close(kept)
-
-
-def _guarded(text: pl.Series) -> pl.Series:
-    return text.str.replace(RUN, "'${0}")

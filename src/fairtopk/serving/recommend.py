@@ -17,8 +17,7 @@ from torch import nn
 
 from fairtopk.checks import checked_whole
 from fairtopk.data.columns import FRAME_ERRORS, Origin, first_line, number_ids
-from fairtopk.data.delimited import refuse_odd_bytes
-from fairtopk.data.tables import PARQUET, check_csv_safe, guarded, read_table
+from fairtopk.data.tables import PARQUET, check_csv_safe, guarded, read_table, refuse_odd_bytes
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists, Ratings
 from fairtopk.models.scoring import BLOCK, top_items
