@@ -60,7 +60,7 @@ def test_a_score_is_the_product_and_what_passes_the_gates(
 ) -> None:
     weight, scores = rng.normal(size=UNITS), np.empty((Q, L))
     gate = np.empty((Q * L, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, dropout, scores, gate)
+    score_pairs(pairs, users, items, weight, dropout, (scores, gate))
 
     item, expected = item_of(pairs), plain_gate(pairs, users, items, dropout)
     hidden = users.hidden[pairs.row] + items.hidden[item]
@@ -69,7 +69,7 @@ def test_a_score_is_the_product_and_what_passes_the_gates(
     assert (gate == expected).all()
     np.testing.assert_allclose(scores[pairs.row, pairs.slot], plain, atol=1e-12)
     without = np.empty((Q, L))
-    score_pairs(pairs, users, items, weight, dropout, without, gate[:0])
+    score_pairs(pairs, users, items, weight, dropout, (without, gate[:0]))
     np.testing.assert_allclose(without, scores, atol=1e-12)
 
 
@@ -79,10 +79,10 @@ def test_a_block_of_items_fills_its_own_pairs_only(
     weight = rng.normal(size=UNITS)
     whole, part = np.empty((Q, L)), np.full((Q, L), np.nan)
     gate = np.empty((0, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, NO_DROPOUT, whole, gate)
+    score_pairs(pairs, users, items, weight, NO_DROPOUT, (whole, gate))
     block = pairs._replace(offsets=pairs.offsets[SOME.start : SOME.stop + 1])
     mine = Sides(items.product[SOME], items.hidden[SOME])
-    score_pairs(block, users, mine, weight, NO_DROPOUT, part, gate)
+    score_pairs(block, users, mine, weight, NO_DROPOUT, (part, gate))
 
     inside = (item_of(pairs) >= SOME.start) & (item_of(pairs) < SOME.stop)
     row, slot = pairs.row, pairs.slot

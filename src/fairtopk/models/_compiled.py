@@ -6,9 +6,10 @@ of those scores to that of the items' vectors. What is summed over blocks is sum
 order, so that results have the same bits for any number of threads.
 """
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import partial, reduce
 from itertools import pairwise
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,46 +82,6 @@ def blocks_of(item: NDArray[np.int32], n_items: int) -> Blocks:
     return Blocks(pairs, rows, slices or [slice(0, 0)])
 
 
-def deeper_scores(
-    first: Tensor, layers: Layers, output: Tensor, mask: Tensor
-) -> tuple[Tensor, list[Tensor]]:
-    """Return the network's part of the scores, ``[n]``, and the activations of all layers.
-
-    Args:
-        first: Activations of the first layer, ``[n, units]``.
-        layers: The layers after it.
-        output: Output weights of the last layer.
-        mask: What dropout multiplies the last layer by.
-    """
-    active = [first]
-    for weight, bias in layers:
-        active.append(torch.addmm(bias, active[-1], weight.T).relu_())
-    return (active[-1] * mask) @ output, active
-
-
-def deeper_gradients(
-    slope: Tensor, active: list[Tensor], layers: Layers, output: Tensor, mask: Tensor
-) -> tuple[Tensor, list[Tensor]]:
-    """Return the gradient of the first layer before its relu, and those of all weights.
-
-    Args:
-        slope: Gradient of the scores, ``[n]``.
-        active: As `deeper_scores` returned them.
-        layers: The layers after the first.
-        output: Output weights of the last layer.
-        mask: What dropout multiplied the last layer by.
-
-    Returns:
-        ``[n, units]``, and a list of the layers' weights and biases, the output weights last.
-    """
-    grad = slope[:, None] * output * mask * (active[-1] > 0)
-    weights = [slope @ (active[-1] * mask)]
-    for (weight, _), below in zip(reversed(layers), reversed(active[:-1]), strict=True):
-        weights = [grad.T @ below, grad.sum(0), *weights]
-        grad = grad @ weight * (below > 0)
-    return grad, weights
-
-
 class Weights(NamedTuple):
     """Parameters of NeuMF; in a product alone, those of the network have no units.
 
@@ -148,13 +109,9 @@ class Weights(NamedTuple):
     network_output: Tensor
     deeper: tuple[Tensor, ...] = ()
 
-    def tensors(self) -> tuple[Tensor, ...]:
-        """Return all parameters in a row."""
-        return (*self[:-1], *self.deeper)
-
 
 def detached(tensors: Sequence[Tensor]) -> Weights:
-    """Return the weights that `tensors` of some weights stand for, without a gradient."""
+    """Return weights without a gradient; `tensors` are its fields in a row."""
     first = len(Weights._fields) - 1
     plain = [one.detach().contiguous() for one in tensors]
     return Weights._make([*plain[:first], tuple(plain[first:])])
@@ -256,7 +213,8 @@ class Pass:
         weights, query = self.weights, self.lists.query
         self.product, self.network = weights.product_user[query], weights.network_user[query]
         self.hidden = torch.addmm(weights.user_bias, self.network, weights.user_layer.T)
-        self.users = self._sides(self.product * weights.product_output, self.hidden)
+        vectors, hidden = self.product * weights.product_output, self.hidden.numpy()
+        self.users = Sides(vectors.numpy(), hidden[:, : len(self.output)])
 
     def _group_items(self) -> None:
         product, network = self.weights.product_item, self.weights.network_item
@@ -273,15 +231,17 @@ class Pass:
         if rows is not None:
             torch.index_select(weights.product_item, 0, rows[block], out=vectors)
             torch.index_select(weights.network_item, 0, rows[block], out=inputs)
-        hidden = inputs @ weights.item_layer.T
-        items, dropout = self._sides(vectors, hidden), self.lists.dropout
-        output = self.output.numpy()
-        score_pairs(pairs, self.users, items, output, dropout, scores, self.gate)
+        hidden, output = inputs @ weights.item_layer.T, self.output.numpy()
+        items = Sides(vectors.numpy(), hidden.numpy()[:, : len(output)])
+        filled = (scores, self.gate)
+        score_pairs(pairs, self.users, items, output, self.lists.dropout, filled)
         if self.layers:
             first = hidden.new_empty(len(_slots(pairs)[0]), hidden.shape[1])
             first_layer(pairs, self.hidden.numpy(), hidden.numpy(), first.numpy())
-            last, mask = weights.network_output, self._mask(pairs)
-            of_network, active = deeper_scores(first, self.layers, last, mask)
+            active = [first]
+            for weight, bias in self.layers:
+                active.append(torch.addmm(bias, active[-1], weight.T).relu_())
+            of_network = (active[-1] * self._mask(pairs)) @ weights.network_output
             scores[_slots(pairs)] += of_network.numpy()
             if keep:
                 self.active[block.start] = active
@@ -308,16 +268,21 @@ class Pass:
         """Return the gradients of the first layer, by user and by item, and of what follows."""
         pairs, active = self.blocks.pairs_of(block), self.active[block.start]
         slope, mask = torch.tensor(grad[_slots(pairs)]), self._mask(pairs)
-        last = self.weights.network_output
-        first, deeper = deeper_gradients(slope, active, self.layers, last, mask)
+        through = slope[:, None] * self.weights.network_output * mask * (active[-1] > 0)
+        deeper = [slope @ (active[-1] * mask)]
+        for (weight, _), below in zip(
+            reversed(self.layers), reversed(active[:-1]), strict=True
+        ):
+            deeper = [through.T @ below, through.sum(0), *deeper]
+            through = through @ weight * (below > 0)
         by_user = torch.zeros_like(self.hidden)
         by_item = by_user.new_zeros(block.stop - block.start, by_user.shape[1])
-        sum_rows(pairs, first.numpy(), by_user.numpy(), by_item.numpy())
+        sum_rows(pairs, through.numpy(), by_user.numpy(), by_item.numpy())
         return by_user, by_item, deeper
 
     def _product_gradients(self, parts: list[Part], items: Tensor) -> list[Tensor]:
         weights, query = self.weights, self.lists.query
-        by_user = _add_up(part.product for part in parts)
+        by_user = reduce(add, (part.product for part in parts))
         return [
             self._spread(weights.product_user, query, by_user * weights.product_output),
             self._spread(weights.product_item, self.blocks.rows, items),
@@ -326,11 +291,12 @@ class Pass:
 
     def _network_gradients(self, parts: list[Part], items: Tensor) -> list[Tensor]:
         weights, query, factor = self.weights, self.lists.query, self.factor[:, None]
-        by_user = _add_up(part.hidden for part in parts)
-        item_layer = _add_up(part.item_layer for part in parts)
+        by_user = reduce(add, (part.hidden for part in parts))
+        item_layer = reduce(add, (part.item_layer for part in parts))
         user_layer, bias = by_user.T @ self.network, by_user.sum(0)
         if self.layers:
-            *deeper, output = map(_add_up, zip(*(part.deeper for part in parts), strict=True))
+            of_blocks = zip(*(part.deeper for part in parts), strict=True)
+            *deeper, output = (reduce(add, of_layer) for of_layer in of_blocks)
         else:
             # gate (u + i) g summed over all pairs, by way of sums that are there already.
             output = (weights.item_layer * item_layer).sum(1)
@@ -346,11 +312,6 @@ class Pass:
             output,
             *deeper,
         ]
-
-    def _sides(self, product: Tensor, hidden: Tensor) -> Sides:
-        if self.layers:
-            hidden = hidden.new_empty(len(hidden), 0)
-        return Sides(product.numpy(), hidden.numpy())
 
     def _mask(self, pairs: Pairs) -> Tensor:
         output = self.weights.network_output
@@ -382,14 +343,6 @@ def _slots(pairs: Pairs) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return the places in the lists of the pairs of some items, their offsets given."""
     some = slice(pairs.offsets[0], pairs.offsets[-1])
     return pairs.row[some], pairs.slot[some]
-
-
-def _add_up(parts: Iterable[Tensor]) -> Tensor:
-    first, *others = parts
-    total = first.clone()
-    for one in others:
-        total += one
-    return total
 
 
 def is_compiled(backend: str, table: Tensor) -> bool:
@@ -425,7 +378,7 @@ def pair_scores(
     _check(item, len(weights.product_item), "items")
     items = item.to(torch.int32).contiguous().numpy()
     lists = Lists(query, items, draw_dropout(dropout), sparse)
-    tensors = weights.tensors()
+    tensors = (*weights[:-1], *weights.deeper)
     if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
         scores: Tensor = _PairScores.apply(lists, *tensors)  # type: ignore[no-untyped-call]
         return scores
@@ -439,7 +392,7 @@ def catalogue_scores(weights: Weights, query: Tensor) -> Tensor:
     The network must have one hidden layer.
     """
     _check(query, len(weights.product_user), "users")
-    weights = detached(weights.tensors())
+    weights = detached(weights[:-1])
     user = weights.product_user[query] * weights.product_output
     hidden = torch.addmm(weights.user_bias, weights.network_user[query], weights.user_layer.T)
     output = weights.network_output.numpy()
@@ -454,12 +407,6 @@ def catalogue_scores(weights: Weights, query: Tensor) -> Tensor:
 
     run_all([partial(score, start) for start in range(0, n_items, COLUMNS)])
     return torch.from_numpy(scores)
-
-
-def item_bias(bias: Tensor, item: Tensor) -> Tensor:
-    """Return the bias, ``[n_items, 1]``, of items in lists, ``[Q, L]``, with its gradient."""
-    found: Tensor = _ItemBias.apply(bias, item)  # type: ignore[no-untyped-call]
-    return found
 
 
 def draw_dropout(share: float) -> Dropout:
@@ -484,15 +431,19 @@ class _PairScores(torch.autograd.Function):
         return None, *ctx.work.gradients(grad.contiguous().numpy())
 
 
-class _ItemBias(torch.autograd.Function):
+class ItemBias(torch.autograd.Function):
+    """The bias, ``[n_items, 1]``, of items in lists, ``[Q, L]``, with its gradient."""
+
     @staticmethod
     def forward(ctx: Any, bias: Tensor, item: Tensor) -> Tensor:
+        """Return the bias of each item, ``[Q, L]``."""
         ctx.item, ctx.shape = item, bias.shape
         return bias[:, 0][item]
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        """Return the gradient of the bias, given that of what `forward` returned."""
         # In place of torch's own backward pass, which takes 30 times as long.
         place, slope = ctx.item.reshape(-1).numpy(), grad.reshape(-1).numpy()
         total = np.bincount(place, weights=slope, minlength=ctx.shape[0])

@@ -90,9 +90,8 @@ def draw_kept(dropout: Dropout, row: int, slot: int, words: NDArray[np.uint64]) 
     is kept. All eight are added at once, their top bits apart so that nothing is carried into
     the next: a loop over bytes took twice as long.
     """
-    state = stream(
-        dropout.seed, np.int64(row), np.int64(slot)
-    )  # as elsewhere, to compile it once
+    # Whole numbers as elsewhere, so that `stream` is compiled once.
+    state = stream(dropout.seed, np.int64(row), np.int64(slot))
     added = EACH * np.uint64(CERTAIN - dropout.keep)
     for place in range(len(words)):
         draws = mix(state)
@@ -142,8 +141,7 @@ def score_pairs(
     items: Sides,
     weight: Floats,
     dropout: Dropout,
-    scores: Floats,
-    gate: NDArray[np.uint8],
+    filled: tuple[Floats, NDArray[np.uint8]],
 ) -> None:
     """Fill the scores of the pairs of some items.
 
@@ -153,9 +151,10 @@ def score_pairs(
         items: These items, q and i.
         weight: Output weights of the hidden layer, b, ``[units]``.
         dropout: Of the hidden layer.
-        scores: Filled, ``[Q, L]``.
-        gate: Filled, ``[n_pairs, units]``; ``[0, units]`` where no gradient is to follow.
+        filled: The scores, ``[Q, L]``, and the gates, ``[n_pairs, units]``, or ``[0, units]``
+            where no gradient is to follow.
     """
+    scores, gate = filled
     units, zero = len(weight), scores.dtype.type(0)
     words = np.full((units + 7) // 8, EACH)
     kept = words.view(np.uint8)

@@ -137,7 +137,12 @@ def _replay(
     for chunk in range(start, stop, CHUNK):
         _flush(table, row, scalars)
         if fades and not _moves(table, row, (steps.rate[chunk], steps.eps[chunk]), scalars):
-            _fade(table, row, rule, stop - chunk)
+            # The steps that are left change only the averages: all are taken at once.
+            kind, count = table.weight.dtype.type, stop - chunk
+            keep_1, keep_2 = kind(rule.beta_1**count), kind(rule.beta_2**count)
+            for column in range(table.weight.shape[1]):
+                table.first[row, column] *= keep_1
+                table.second[row, column] *= keep_2
             _flush(table, row, scalars)
             return
         for step in range(chunk, min(chunk + CHUNK, stop)):
@@ -192,16 +197,6 @@ def _moves(
         if table.weight[row, column] - change != table.weight[row, column]:
             return True
     return False
-
-
-@dividing
-def _fade(table: AdamTable, row: int, rule: AdamRule, count: int) -> None:
-    """Take steps that change only the averages of a row, all at once."""
-    kind = table.weight.dtype.type
-    keep_1, keep_2 = kind(rule.beta_1**count), kind(rule.beta_2**count)
-    for column in range(table.weight.shape[1]):
-        table.first[row, column] *= keep_1
-        table.second[row, column] *= keep_2
 
 
 @dividing
@@ -274,7 +269,13 @@ def momentum_rows(
     for place in range(len(rows)):
         row = rows[place]
         if table.last[row] < stop:
-            _transform(table, row, _missed(rule, table.last[row], stop))
+            matrix = _missed(rule, table.last[row], stop)
+            a, b, c, d = kind(matrix[0]), kind(matrix[1]), kind(matrix[2]), kind(matrix[3])
+            for column in range(table.weight.shape[1]):
+                weight, buffer = table.weight[row, column], table.buffer[row, column]
+                moved = c * weight + d * buffer
+                table.weight[row, column] = a * weight + b * buffer
+                table.buffer[row, column] = zero if abs(moved) < tiny else moved
         if len(grads) > 0:
             for column in range(table.weight.shape[1]):
                 grad = grads[place, column] + decay * table.weight[row, column]
@@ -289,21 +290,16 @@ def _missed(rule: MomentumRule, last: int, stop: int) -> Matrix:
     """Return the matrix of the steps after `last` to `stop`, without a gradient."""
     decay, rate = rule.fresh * rule.decay, rule.rate
     step = (1 - rate * decay, -rate * rule.keep, decay, rule.keep)
-    if last > 0:
-        return _power(step, stop - last)
-    first = (1 - rate * rule.decay, 0.0, rule.decay, 0.0)
-    return _product(_power(step, stop - 1), first)
-
-
-@compiled
-def _power(matrix: Matrix, count: int) -> Matrix:
-    result = UNIT
+    power, count = UNIT, stop - max(last, 1)
     while count > 0:
         if count % 2 == 1:
-            result = _product(result, matrix)
-        matrix = _product(matrix, matrix)
+            power = _product(power, step)
+        step = _product(step, step)
         count //= 2
-    return result
+    if last > 0:
+        return power
+    first = (1 - rate * rule.decay, 0.0, rule.decay, 0.0)
+    return _product(power, first)
 
 
 @compiled
@@ -311,18 +307,6 @@ def _product(one: Matrix, other: Matrix) -> Matrix:
     a, b, c, d = one
     e, f, g, h = other
     return a * e + b * g, a * f + b * h, c * e + d * g, c * f + d * h
-
-
-@compiled
-def _transform(table: MomentumTable, row: int, matrix: Matrix) -> None:
-    """Multiply (w, z) of a row by a matrix."""
-    kind, tiny = table.weight.dtype.type, np.finfo(table.weight.dtype).tiny
-    a, b, c, d = kind(matrix[0]), kind(matrix[1]), kind(matrix[2]), kind(matrix[3])
-    for column in range(table.weight.shape[1]):
-        weight, buffer = table.weight[row, column], table.buffer[row, column]
-        moved = c * weight + d * buffer
-        table.weight[row, column] = a * weight + b * buffer
-        table.buffer[row, column] = kind(0) if abs(moved) < tiny else moved
 
 
 @compiled

@@ -42,89 +42,52 @@ class Standardise(nn.Module):
         return (values - self.mean) / self.spread
 
 
-class Linear(nn.Module):
-    """Scores w · x; a constant would move no ranking."""
+class FeatureScorer(nn.Module):
+    """Scores documents by their features; see `feature_scorer` for the arguments.
 
-    def __init__(self, n_features: int) -> None:
-        super().__init__()
-        self.scale = Standardise(n_features)
-        self.output = nn.Linear(n_features, 1, bias=False)
-
-    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return what the output weighs, ``[Q, L, F]``: the features."""
-        inputs: Tensor = self.scale(values)
-        return inputs
-
-    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of each document by itself."""
-        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
-        return scores
-
-
-class Mlp(nn.Module):
-    """Hidden layers, each with layer norm, ReLU and dropout.
-
-    Args:
-        n_features: Number of features.
-        hidden: Width of each hidden layer, at least one.
-        dropout: Share of the units left out in training.
+    The output weighs, without a constant, which would move no ranking: for "linear" the
+    features; for "mlp" the last of some hidden layers, each with layer norm, ReLU and dropout;
+    for "attention" the result of self-attention over the list, where each document sees the
+    others.
     """
 
-    def __init__(self, n_features: int, hidden: tuple[int, ...], dropout: float) -> None:
+    def __init__(
+        self, name: FeatureModel, n_features: int, hidden: tuple[int, ...], dropout: float
+    ) -> None:
         super().__init__()
+        self.name = name
         self.scale = Standardise(n_features)
-        parts: list[nn.Module] = []
-        before = n_features
-        for width in hidden:
-            parts += [nn.Linear(before, width), nn.LayerNorm(width), nn.ReLU()]
-            parts += [nn.Dropout(dropout)]
-            before = width
-        self.layers = nn.Sequential(*parts)
-        self.output = nn.Linear(before, 1, bias=False)
-
-    def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return what the output weighs, ``[Q, L, width]``: the last hidden layer."""
-        inputs: Tensor = self.layers(self.scale(values))
-        return inputs
-
-    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of each document by itself."""
-        scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
-        return scores
-
-
-class Attention(nn.Module):
-    """Two layers of self-attention over the list: each document sees the others.
-
-    Args:
-        n_features: Number of features.
-        width: Of a document's vector.
-        dropout: Share of the units left out in training.
-    """
-
-    def __init__(self, n_features: int, width: int, dropout: float) -> None:
-        super().__init__()
-        self.scale = Standardise(n_features)
-        self.enter = nn.Linear(n_features, width)
-        heads = max(count for count in range(1, HEADS + 1) if width % count == 0)
-        layer = nn.TransformerEncoderLayer(
-            width, heads, 2 * width, dropout, batch_first=True, norm_first=True
-        )
-        self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+        width = n_features
+        if name == "mlp":
+            parts: list[nn.Module] = []
+            for units in hidden:
+                parts += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU()]
+                parts += [nn.Dropout(dropout)]
+                width = units
+            self.layers: nn.Module = nn.Sequential(*parts)
+        elif name == "attention":
+            width = hidden[0]
+            self.enter = nn.Linear(n_features, width)
+            heads = max(count for count in range(1, HEADS + 1) if width % count == 0)
+            layer = nn.TransformerEncoderLayer(
+                width, heads, 2 * width, dropout, batch_first=True, norm_first=True
+            )
+            self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
         self.output = nn.Linear(width, 1, bias=False)
 
     def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return what the output weighs, ``[Q, L, width]``: what attention made of each."""
-        inputs: Tensor = self.layers(self.enter(self.scale(values)), src_key_padding_mask=~mask)
+        """Return what the output weighs, ``[Q, L, width]``."""
+        inputs: Tensor = self.scale(values)
+        if self.name == "mlp":
+            inputs = self.layers(inputs)
+        elif self.name == "attention":
+            inputs = self.layers(self.enter(inputs), src_key_padding_mask=~mask)
         return inputs
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the score of each document among those of its list."""
+        """Return the score of each document, ``[Q, L]``."""
         scores: Tensor = self.output(self.inputs(values, mask))[..., 0]
         return scores
-
-
-FeatureScorer = Linear | Mlp | Attention
 
 
 class OfTable(nn.Module):
@@ -170,7 +133,7 @@ def feature_scorer(
     """Return a scorer of features at its random start.
 
     Args:
-        name: Which one.
+        name: Linear in the features, a network, or attention over the list.
         n_features: Number of features.
         hidden: Widths of the network's layers; the attention takes the first as its width.
         dropout: Share of units left out in training.
@@ -181,8 +144,4 @@ def feature_scorer(
             f"a model of features is one of {', '.join(FEATURE_MODELS)}, got {name!r}"
         )
     with seeded(seed):
-        if name == "linear":
-            return Linear(n_features)
-        if name == "mlp":
-            return Mlp(n_features, hidden, dropout)
-        return Attention(n_features, hidden[0], dropout)
+        return FeatureScorer(name, n_features, hidden, dropout)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
-from fairtopk.models._compiled import is_compiled, item_bias, pair_scores, product_weights
+from fairtopk.models._compiled import ItemBias, is_compiled, pair_scores, product_weights
 from fairtopk.models._torch import products, rows_of
 
 
@@ -16,10 +16,9 @@ class MatrixFactorization(nn.Module):
         n_users: Number of users.
         n_items: Number of items.
         width: Length of the vectors.
-        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
-            the first where it is possible. It may be changed at any time.
-        sparse: Whether gradients of the vectors may be sparse tensors, as in `nn.Embedding`.
-        generator: Of the random start, N(0, 0.01).
+        backend: As in `NeuMF`, like the arguments after it.
+        sparse: Of the vectors.
+        generator: Of the random start of the vectors.
     """
 
     def __init__(
@@ -52,9 +51,10 @@ class MatrixFactorization(nn.Module):
         if self.compiled:
             weights = product_weights(self.user.weight, self.item.weight)
             scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
-            return scores + item_bias(self.bias.weight, batch.item)
+            bias: Tensor = ItemBias.apply(self.bias.weight, batch.item)  # type: ignore[no-untyped-call]
+            return scores + bias
         item, (items,) = rows_of(batch.item, [self.item.weight], sparse=self.item.sparse)
-        bias: Tensor = self.bias(batch.item)[..., 0]
+        bias = self.bias(batch.item)[..., 0]
         return products(self.user(batch.query), items, item) + bias
 
     @torch.no_grad()

@@ -88,14 +88,17 @@ class NeuMF(nn.Module):
         """
         if self.compiled and not self.deeper:
             return catalogue_scores(self._weights(), users)
-        of_product, of_network = self._output()
-        user: Tensor = self.product_user(users) * of_product
+        weights = self._weights()
+        user: Tensor = self.product_user(users) * weights.product_output
         scores = user @ self.product_item.weight.T
         items = self.item_layer(self.network_item.weight)
         # User by user, because [Q, n_items, units] may not fit into memory.
         hidden = self.user_layer(self.network_user(users))
         for row, of_user in zip(scores, hidden, strict=True):
-            row += self._deeper((of_user + items).relu()) @ of_network
+            active = (of_user + items).relu()
+            for layer in self.deeper:
+                active = layer(active).relu()
+            row += active @ weights.network_output
         return scores
 
     def rows_read(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -105,29 +108,18 @@ class NeuMF(nn.Module):
         item = batch.item.reshape(-1)
         return [(one, batch.query) for one in of_users] + [(one, item) for one in of_items]
 
-    def _output(self) -> tuple[Tensor, Tensor]:
-        """Return the output weights of the product and of the network."""
-        width = self.product_user.embedding_dim
-        return self.output.weight[0, :width], self.output.weight[0, width:]
-
-    def _deeper(self, active: Tensor) -> Tensor:
-        """Return the activations of the last hidden layer, given those of the first."""
-        for layer in self.deeper:
-            active = layer(active).relu()
-        return active
-
     def _weights(self) -> Weights:
-        of_product, of_network = self._output()
+        width = self.product_user.embedding_dim
         return Weights(
             product_user=self.product_user.weight,
             product_item=self.product_item.weight,
-            product_output=of_product,
+            product_output=self.output.weight[0, :width],
             network_user=self.network_user.weight,
             network_item=self.network_item.weight,
             user_layer=self.user_layer.weight,
             user_bias=self.user_layer.bias,
             item_layer=self.item_layer.weight,
-            network_output=of_network,
+            network_output=self.output.weight[0, width:],
             deeper=tuple(self.deeper.parameters()),
         )
 

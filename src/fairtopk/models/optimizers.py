@@ -6,7 +6,7 @@ result is that of the ordinary optimizer.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,21 @@ class LazyOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             rule = self._rule(group)
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    pieces += self._step(parameter, parameter.grad, rule)
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if not state:
+                    state |= {name: torch.zeros_like(parameter) for name in self.kept}
+                    state["last"] = torch.zeros(_shape(parameter)[0], dtype=torch.int32)
+                    state["step"] = torch.zeros((), dtype=torch.int64)
+                    state["rule"] = torch.tensor(rule, dtype=torch.float64)
+                elif tuple(state["rule"].tolist()) != rule:
+                    run_all(self._missed(parameter))
+                    state["rule"] = torch.tensor(rule, dtype=torch.float64)
+                rows, grads = _row_gradients(parameter.grad, state)
+                state["step"] += 1
+                increment_version(parameter)
+                pieces += self._bring_up(parameter, state, rows, grads)
         run_all(pieces)
         return loss
 
@@ -120,7 +133,8 @@ class LazyOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def settle(self) -> None:
         """Bring everything up to date."""
-        known = [one for one in self._parameters() if one in self.state]
+        parameters = [one for group in self.param_groups for one in group["params"]]
+        known = [one for one in parameters if one in self.state]
         run_all([piece for one in known for piece in self._missed(one)])
 
     @torch.no_grad()
@@ -139,32 +153,14 @@ class LazyOptimizer(torch.optim.Optimizer):
             raise InputError("this state was saved by another optimizer, not by a lazy one")
         super().load_state_dict(state_dict)
         # That casts to the type of the parameter, in which step numbers would be rounded.
-        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        for number, parameter in zip(numbers, self._parameters(), strict=True):
+        saved, own = (
+            [one for group in groups for one in group["params"]]
+            for groups in (state_dict["param_groups"], self.param_groups)
+        )
+        for number, parameter in zip(saved, own, strict=True):
             for name in ("last", "rule"):
                 if parameter in self.state:
                     self.state[parameter][name] = state_dict["state"][number][name]
-
-    def _parameters(self) -> Iterable[Tensor]:
-        return chain.from_iterable(group["params"] for group in self.param_groups)
-
-    def _step(
-        self, parameter: Tensor, grad: Tensor, rule: tuple[float, ...]
-    ) -> list[Callable[[], None]]:
-        """Return the work of a step with the gradient of a parameter."""
-        state = self.state[parameter]
-        if not state:
-            state |= {name: torch.zeros_like(parameter) for name in self.kept}
-            state["last"] = torch.zeros(_shape(parameter)[0], dtype=torch.int32)
-            state["step"] = torch.zeros((), dtype=torch.int64)
-            state["rule"] = torch.tensor(rule, dtype=torch.float64)
-        elif tuple(state["rule"].tolist()) != rule:
-            run_all(self._missed(parameter))
-            state["rule"] = torch.tensor(rule, dtype=torch.float64)
-        rows, grads = _row_gradients(grad, state)
-        state["step"] += 1
-        increment_version(parameter)
-        return self._bring_up(parameter, state, rows, grads)
 
     def _missed(
         self, parameter: Tensor, behind: Array | None = None
@@ -342,7 +338,14 @@ def state_layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """
     layout: dict[str, Tensor] = {}
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    kinds = {one.dtype: _tried(optimizer, one.dtype) for one in parameters}
+    kinds: dict[torch.dtype, dict[str, Tensor]] = {}
+    for dtype in {one.dtype for one in parameters}:
+        small = torch.nn.Parameter(torch.zeros(ROWS, WIDTH, dtype=dtype))
+        other = type(optimizer)([small], **optimizer.defaults)
+        small.grad = torch.zeros_like(small)
+        other.step()
+        kept = other.state_dict()["state"].get(0, {})
+        kinds[dtype] = {name: torch.as_tensor(value) for name, value in kept.items()}
     for number, parameter in enumerate(parameters):
         rows = (parameter.shape[0] if parameter.dim() else 1,)
         sizes = {(ROWS, WIDTH): tuple(parameter.shape), (ROWS,): rows}
@@ -365,13 +368,3 @@ def check_values(state: Mapping[str, Tensor]) -> None:
             raise InputError(f"'optimizer.{name}' has a value below {least}")
         if kind == "last" and bool((value > state[f"{number}.step"]).any()):
             raise InputError(f"'optimizer.{name}' has a row that is ahead of its steps")
-
-
-def _tried(optimizer: torch.optim.Optimizer, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Return what an optimizer of the same kind remembers of one parameter after a step."""
-    parameter = torch.nn.Parameter(torch.zeros(ROWS, WIDTH, dtype=dtype))
-    other = type(optimizer)([parameter], **optimizer.defaults)
-    parameter.grad = torch.zeros_like(parameter)
-    other.step()
-    kept = other.state_dict()["state"].get(0, {})
-    return {name: torch.as_tensor(value) for name, value in kept.items()}

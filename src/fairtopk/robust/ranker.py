@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch
-from fairtopk.models.features import Linear, OfTable
+from fairtopk.models.features import OfTable
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.objectives.methods import RobustSettings
@@ -237,7 +237,7 @@ def n_features(scorer: nn.Module) -> int:
     if isinstance(scorer, MatrixFactorization):
         return scorer.user.embedding_dim + 1
     if isinstance(scorer, OfTable):
-        return scorer.scorer.output.in_features + (not isinstance(scorer.scorer, Linear))
+        return scorer.scorer.output.in_features + (scorer.scorer.name != "linear")
     raise InputError(
         f"robust takes its features from one of the models, got {type(scorer).__name__}"
     )
@@ -284,6 +284,6 @@ def _mf(scorer: nn.Module, batch: Batch) -> Tensor:
 
 def _of_table(scorer: OfTable, batch: Batch) -> Tensor:
     inputs = scorer.inputs(batch)
-    if isinstance(scorer.scorer, Linear):
+    if scorer.scorer.name == "linear":
         return inputs
     return torch.cat([inputs, scorer.scorer.output(inputs)], -1)
