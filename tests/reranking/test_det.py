@@ -14,8 +14,8 @@ from fairtopk.reranking.det import (
     CONSERVATIVE,
     GREEDY,
     RELAXED,
-    fill_by_bounds,
-    fill_by_sorting,
+    SORTED,
+    fill_lists,
     floor_of,
 )
 
@@ -159,15 +159,12 @@ def cases(draw: st.DrawFn, *, most_groups: int = 6, enough: bool = False) -> Cas
     return group, shares, k
 
 
-def run(case: Case, rule: int | None) -> tuple[list[int], bool]:
+def run(case: Case, rule: int) -> tuple[list[int], bool]:
     group, shares, k = case
     order = np.empty((1, len(group)), np.int64)
     labels, n_items = np.array([group], np.int16), np.array([len(group)])
     wanted = np.array([shares], np.float64)
-    if rule is None:
-        met = fill_by_sorting(labels, n_items, wanted, k, order)
-    else:
-        met = fill_by_bounds(labels, n_items, wanted, k, rule, order)
+    met = fill_lists(labels, n_items, wanted, k, rule, order)
     return order[0].tolist(), bool(met[0])
 
 
@@ -256,15 +253,15 @@ def test_each_rank_goes_to_the_group_whose_turn_it_is(rule: int, case: Case) -> 
 
 @given(case=cases())
 def test_sorting_is_that_of_a_counter_and_swaps(case: Case) -> None:
-    order, met = run(case, None)
+    order, met = run(case, SORTED)
     assert order == plain_sorting(case)
     assert met == has_floors(case, order)
 
 
-@pytest.mark.parametrize("rule", [CONSERVATIVE, RELAXED, None])
+@pytest.mark.parametrize("rule", [CONSERVATIVE, RELAXED, SORTED])
 @given(case=cases(enough=True))
 def test_every_prefix_has_its_floors_where_groups_are_large_enough(
-    rule: int | None, case: Case
+    rule: int, case: Case
 ) -> None:
     order, met = run(case, rule)
     assert has_floors(case, order)
@@ -281,7 +278,7 @@ def test_greedy_misses_a_floor_of_four_groups_and_says_so() -> None:
     case = [2, 3, 0, 0, 1, 1], shares, 6
     # At rank 3 both groups with a third are due, and neither has an item yet.
     assert run(case, GREEDY) == ([0, 1, 2, 4, 3, 5], False)
-    assert all(run(case, rule)[1] for rule in (CONSERVATIVE, RELAXED, None))
+    assert all(run(case, rule)[1] for rule in (CONSERVATIVE, RELAXED, SORTED))
 
 
 def test_a_floor_is_not_lost_to_rounding() -> None:

@@ -1,4 +1,3 @@
-import sys
 from itertools import permutations
 from typing import Any
 
@@ -217,18 +216,6 @@ def test_negative_relevance_is_refused_where_it_divides() -> None:
     assert ft.rerank(scores, [[0, 1]], method="exposure-lp").met.all()
 
 
-def test_without_scipy_one_sentence_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(InputError, match=r"^exposure-lp of three groups or more needs scipy; "):
-        solve(RELEVANCE, np.array([0, 0, 1, 1, 2, 2]))
-    assert solve(RELEVANCE, GROUPS).met.all()
-
-
-linprog = pytest.importorskip("scipy.optimize").linprog
-
-
 def program(seed: int, *, n: int, k: int, slack: float, ties: bool) -> Program:
     rng = np.random.default_rng(seed)
     utility = rng.normal(size=n)
@@ -302,7 +289,7 @@ def test_a_gain_that_is_rounding_ends_with_the_optimum(monkeypatch: pytest.Monke
     assert mixture is not None
     monkeypatch.setattr("fairtopk.reranking.exposure_lp.TOLERANCE", -1.0)  # all seems to gain
     rankings = list(mixture[0])
-    solved = _improve(rankings, several, linprog, allowed=0.0)
+    solved = _improve(rankings, several, allowed=0.0)
     assert -solved.fun == pytest.approx(worth(several, mixture)[0])
 
 

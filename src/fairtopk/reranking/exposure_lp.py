@@ -15,7 +15,6 @@ the solution most. When none does, the mixture is the optimum over all matrices.
 there is one price, and two rankings are enough: that needs no solver.
 """
 
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,28 +37,13 @@ DUST = 1e-9  # an entry below this is rounding
 SUM_TOLERANCE = 1e-5
 
 
-def scipy_solver(name: str, *, purpose: str) -> Any:
-    """Return a function of ``scipy.optimize``, or say in one sentence that scipy is missing."""
-    try:
-        return getattr(import_module("scipy.optimize"), name)
-    except ImportError:
-        raise InputError(f"{purpose} needs scipy; install it with: pip install scipy") from None
-
-
 class Program(NamedTuple):
-    """The linear program of one list of n items.
+    """The linear program of one list of n items."""
 
-    Attributes:
-        utility: What exposure of each item is worth, 1 in size at most, ``[n]``.
-        rates: What exposure of each item gives to each group, ``[G, n]``.
-        discount: Exposure at the places of the top K, ``[K]``.
-        slack: By how much two groups may differ.
-    """
-
-    utility: Floats
-    rates: Floats
-    discount: Floats
-    slack: float
+    utility: Floats  # worth of each item's exposure, 1 in size at most, [n]
+    rates: Floats  # what each item's exposure gives to each group, [G, n]
+    discount: Floats  # exposure at the places of the top K, [K]
+    slack: float  # by how much two groups may differ
 
 
 class Vertex(NamedTuple):
@@ -114,32 +98,29 @@ def _of_two_groups(program: Program) -> Mixture | None:
 
 
 def _of_several_groups(program: Program) -> Mixture | None:
-    linprog = scipy_solver("linprog", purpose="exposure-lp of three groups or more")
     rankings = [_sorted_by(price) for price in (program.utility, *program.rates)]
-    lowest = _improve(rankings, program, linprog, allowed=None)
+    lowest = _improve(rankings, program, allowed=None)
     if lowest.x[-1] > TOLERANCE:
         return None
-    solved = _improve(rankings, program, linprog, allowed=lowest.x[-1])
+    solved = _improve(rankings, program, allowed=lowest.x[-1])
     weights = solved.x[:-2]
     used = weights > TOLERANCE
     kept: Floats = weights[used] / weights[used].sum()
     return np.stack(rankings[: len(weights)])[used], kept
 
 
-def _improve(
-    rankings: list[Ranking], program: Program, linprog: Any, *, allowed: float | None
-) -> Any:
+def _improve(rankings: list[Ranking], program: Program, *, allowed: float | None) -> Any:
     """Return the solver's result once no further ranking improves it; adds those that do.
 
     The unknowns are the rankings' weights, what each group gets at least, and by how much
-    groups may differ beyond the slack. Without an `allowed` value of the last, it is what is
-    minimised; else the utility is maximised.
+    groups may differ beyond the slack. Without an `allowed` value of the last, it is minimised;
+    else the utility is maximised.
     """
+    from scipy.optimize import linprog  # type: ignore[import-untyped]
+
     utility = np.zeros_like(program.utility) if allowed is None else program.utility
-    n_groups = len(program.rates)
-    bounds_beyond = (0.0, allowed)
-    limits = np.repeat([program.slack, 0.0], n_groups)
-    ones = np.ones((n_groups, 1))
+    limits = np.repeat([program.slack, 0.0], len(program.rates))
+    ones = np.ones((len(program.rates), 1))
     while True:
         exposure = np.stack([_exposure(ranking, program) for ranking in rankings])
         gets = program.rates @ exposure.T
@@ -149,7 +130,7 @@ def _improve(
             b_ub=limits,
             A_eq=np.append(np.ones(len(rankings)), [0.0, 0.0])[None],
             b_eq=[1.0],
-            bounds=[(0.0, None)] * len(rankings) + [(None, None), bounds_beyond],
+            bounds=[(0.0, None)] * len(rankings) + [(None, None), (0.0, allowed)],
             options=SOLVER,
         )
         if not solved.success:
@@ -160,7 +141,7 @@ def _improve(
         gain = price @ _exposure(ranking, program) + solved.eqlin.marginals[0]
         if gain <= TOLERANCE or (allowed is None and solved.x[-1] <= TOLERANCE):
             return solved
-        # Where prices are large, what it seems to gain is rounding.
+        # With large prices a known ranking may seem to gain; that is rounding.
         if any(np.array_equal(ranking, known) for known in rankings):
             return solved
         rankings.append(ranking)
@@ -208,18 +189,21 @@ def exposure_lp(lists: Candidates, k: int, settings: ExposureProgram) -> Outcome
         program = _program(merit, lists.group[query, items].numpy(), k, settings)
         mixture = None if program is None else best_mixture(program)
         met[query] = mixture is not None
-        policy = _policy(slot, mixture or (np.arange(len(items))[None], np.ones(1)), k)
+        rankings, weights = mixture or (np.arange(len(items))[None], np.ones(1))
+        # Behind the top, where nothing is gained or lost, items keep the order of their scores.
+        rankings[:, k:].sort(axis=-1)
+        likeliest = (-weights).argsort(kind="stable")
+        place = torch.arange(len(slot)).repeat(len(weights), 1)  # padding stays last
+        place[:, : rankings.shape[1]] = torch.from_numpy(rankings[likeliest])
+        policy = Policy(slot[place], torch.from_numpy(weights[likeliest]))
         ranking = (policy.probability.cumsum(0)[:-1] <= chance[query]).sum()
         drawn[query] = policy.slot[ranking]
         policies.append(policy)
-
-    def why(query: int) -> str:
-        return (
-            f"has no random ranking whose groups get the same by {settings.notion}, within "
-            f"{settings.slack:g}; raise the slack or choose another notion"
-        )
-
-    return Outcome(drawn, met, why, tuple(policies))
+    why = (
+        f"has no random ranking whose groups get the same by {settings.notion}, within "
+        f"{settings.slack:g}; raise the slack or choose another notion"
+    )
+    return Outcome(drawn, met, lambda _: why, tuple(policies))
 
 
 def _program(
@@ -247,19 +231,6 @@ def _program(
     return Program(utility, rates * unit / merit[:, None], discount, settings.slack * unit)
 
 
-def _policy(slot: Tensor, mixture: Mixture, k: int) -> Policy:
-    """Return the policy over the slots of a list whose items are ranked, the likeliest first.
-
-    Behind the top, where nothing is gained or lost, items are in the order of their scores.
-    """
-    rankings, weights = mixture
-    rankings[:, k:].sort(axis=-1)
-    falling = (-weights).argsort(kind="stable")
-    order = torch.arange(len(slot)).repeat(len(weights), 1)
-    order[:, : rankings.shape[1]] = torch.from_numpy(rankings[falling])
-    return Policy(slot[order], torch.from_numpy(weights[falling]))
-
-
 def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
     """Return rankings with probabilities whose `Policy.matrix` is `matrix`, but for rounding.
 
@@ -273,13 +244,29 @@ def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
         >>> policy.slot.tolist(), policy.probability.tolist()
         ([[0, 1], [1, 0]], [0.75, 0.25])
     """
-    left = _checked(matrix)
-    assign = scipy_solver("linear_sum_assignment", purpose="a decomposition into rankings")
+    from scipy.optimize import linear_sum_assignment
+
+    try:
+        left = torch.as_tensor(matrix).detach().cpu().double().numpy().copy()
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("matrix must be a square tensor or array of numbers") from None
+    if left.ndim != 2 or left.shape[0] != left.shape[1] or left.size == 0:
+        raise InputError(
+            f"matrix must have as many rows as columns, got shape {list(left.shape)}"
+        )
+    sums = np.concatenate([left.sum(0), left.sum(1)])
+    if not (np.abs(sums - 1) < SUM_TOLERANCE).all() or left.min() < -SUM_TOLERANCE:
+        raise InputError(
+            f"matrix must have rows and columns of probabilities that add up to 1, got sums "
+            f"from {sums.min():g} to {sums.max():g} and entries from {left.min():g}"
+        )
     rankings, weights = [], []
     while True:
         # The best assignment avoids what is used up if that is possible at all; its entries are
         # large, so that it takes much away.
-        slot, place = assign(np.where(left > DUST, left, -len(left)), maximize=True)
+        slot, place = linear_sum_assignment(
+            np.where(left > DUST, left, -len(left)), maximize=True
+        )
         entries = left[slot, place]
         weight = entries.min()
         if weight <= DUST:
@@ -289,22 +276,3 @@ def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
         left[slot, place] = entries - weight
     probability = torch.tensor(weights, dtype=torch.float64)
     return Policy(torch.from_numpy(np.stack(rankings)), probability / probability.sum())
-
-
-def _checked(matrix: Tensor | NDArray[np.floating]) -> NDArray[np.float64]:
-    """Return the matrix as one that may be changed."""
-    try:
-        given = torch.as_tensor(matrix).detach().cpu().double().numpy().copy()
-    except (TypeError, ValueError, RuntimeError):
-        raise InputError("matrix must be a square tensor or array of numbers") from None
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or given.size == 0:
-        raise InputError(
-            f"matrix must have as many rows as columns, got shape {list(given.shape)}"
-        )
-    sums = np.concatenate([given.sum(0), given.sum(1)])
-    if not (np.abs(sums - 1) < SUM_TOLERANCE).all() or given.min() < -SUM_TOLERANCE:
-        raise InputError(
-            f"matrix must have rows and columns of probabilities that add up to 1, got sums "
-            f"from {sums.min():g} to {sums.max():g} and entries from {given.min():g}"
-        )
-    return given

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
@@ -196,9 +195,28 @@ def prefix_table(*, k: int, p: float, alpha: float, adjust: str = "closest") -> 
 
 def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
     """Return the lists in the best order whose prefixes have enough items of the group."""
-    protected = lists.group == settings.group
-    n_items, n_protected = lists.mask.sum(-1), protected.sum(-1)
-    counts, row = _tables(n_items.clamp(max=k), n_items, n_protected, settings)
+    n_items, n_protected = lists.mask.sum(-1), (lists.group == settings.group).sum(-1)
+    # Lists of one length, or of one length and share, have one table of counts.
+    keys = torch.stack([n_items.clamp(max=k), n_protected, n_items], dim=-1)
+    if settings.p is not None:
+        keys[:, 1:] = 0
+    distinct, row = np.unique(keys.numpy(), axis=0, return_inverse=True)
+    row = row.reshape(-1)
+    tables = run_all(
+        [
+            partial(
+                _counts,
+                length,
+                settings.p if settings.p is not None else protected / max(items, 1),
+                settings.alpha,
+                settings.adjust,
+            )
+            for length, protected, items in distinct.tolist()
+        ]
+    )
+    counts = np.zeros((len(tables), int(keys[:, 0].max())), np.int64)
+    for number, (values, _) in enumerate(tables):
+        counts[number, : len(values)] = values
 
     def fill(places: Places, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         inside = places.group == settings.group
@@ -214,33 +232,6 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
 
     slot, met = reordered(lists, fill)
     return Outcome(slot, met, why)
-
-
-def _tables(
-    lengths: Tensor, n_items: Tensor, n_protected: Tensor, settings: FairPrefixes
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the different tables of some lists, and which of them is that of each list.
-
-    Args:
-        lengths: Of the top of each list, ``[Q]``.
-        n_items: Of each list, ``[Q]``.
-        n_protected: Of each list, ``[Q]``.
-        settings: If they name no p, it is the share of the protected items in a list.
-    """
-    keys = torch.stack([lengths, n_protected, n_items], dim=-1)
-    if settings.p is not None:
-        keys[:, 1:] = 0
-    distinct, row = np.unique(keys.numpy(), axis=0, return_inverse=True)
-
-    def table(length: int, protected: int, items: int) -> NDArray[np.int64]:
-        p = settings.p if settings.p is not None else protected / max(items, 1)
-        return _counts(length, p, settings.alpha, settings.adjust)[0]
-
-    counts = np.zeros((len(distinct), int(lengths.max())), np.int64)
-    found = run_all([partial(table, *key) for key in distinct.tolist()])
-    for number, values in enumerate(found):
-        counts[number, : len(values)] = values
-    return counts, row.reshape(-1)
 
 
 def _counts(k: int, p: float, alpha: float, adjust: str) -> tuple[NDArray[np.int64], float]:

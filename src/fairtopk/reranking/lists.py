@@ -7,13 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, Field, NonNegativeFloat, model_validator
 from torch import Tensor
 
 from fairtopk.kernels.threads import run_all
@@ -142,26 +136,26 @@ def dealt(lists: Candidates, slot: Tensor) -> tuple[Tensor, Tensor]:
     """
     rank, scores = torch.empty_like(slot), torch.empty_like(lists.scores)
     ranks = torch.arange(1, slot.shape[1] + 1)
+    kind = torch.int32 if scores.dtype == torch.float32 else torch.int64
+    sign, magnitude = torch.iinfo(kind).min, torch.iinfo(kind).max
 
     def work(rows: slice) -> None:
         rank[rows] = torch.empty_like(slot[rows]).scatter_(
             -1, slot[rows], ranks.expand_as(slot[rows])
         )
         held = lists.scores[rows].masked_fill(~lists.mask[rows], -torch.inf)
-        rising = torch.from_numpy(np.sort(held.numpy(), axis=-1))
-        due = _strictly_falling(rising.flip(-1)).gather(-1, rank[rows] - 1)
+        falling = torch.from_numpy(np.sort(held.numpy(), axis=-1)).flip(-1)
+        # Each is lowered, if need be, to just below the one before. Read as a whole number with
+        # a sign, the bits of a float are its number among all floats: neighbours differ by one.
+        bits = falling.view(kind)
+        number = torch.where(bits < 0, -(bits & magnitude), bits).long()
+        lowered = ((number + ranks).cummin(-1).values - ranks).to(kind)
+        strict = torch.where(lowered < 0, -lowered | sign, lowered).view(falling.dtype)
+        due = strict.gather(-1, rank[rows] - 1)
         scores[rows] = torch.where(lists.mask[rows], due, lists.scores[rows])
 
     _by_blocks(work, lists.mask)
     return rank, scores
-
-
-def group_sizes(group: Tensor, n_groups: int) -> Tensor:
-    """Return how many items of each group a list has, ``[Q, n_groups]``."""
-    sizes = torch.zeros(len(group), n_groups + 1, dtype=torch.int64)
-    one = torch.ones((), dtype=torch.int64)
-    sizes.scatter_add_(-1, group.long() + 1, one.expand(group.shape))
-    return sizes[:, 1:]
 
 
 def _by_blocks(work: Callable[[slice], None], mask: Tensor) -> None:
@@ -169,21 +163,6 @@ def _by_blocks(work: Callable[[slice], None], mask: Tensor) -> None:
     n_lists, length = mask.shape
     step = max(1, BLOCK_SLOTS // length)
     run_all([partial(work, slice(start, start + step)) for start in range(0, n_lists, step)])
-
-
-def _strictly_falling(scores: Tensor) -> Tensor:
-    """Return scores that never rise, each lowered, if need be, to just below the one before.
-
-    Read as a whole number with a sign, the bits of a float are its number in the row of all
-    floats, so that neighbours differ by one.
-    """
-    kind = torch.int32 if scores.dtype == torch.float32 else torch.int64
-    sign, magnitude = torch.iinfo(kind).min, torch.iinfo(kind).max
-    bits = scores.view(kind)
-    number = torch.where(bits < 0, -(bits & magnitude), bits).long()
-    places = torch.arange(scores.shape[-1])
-    lowered = ((number + places).cummin(-1).values - places).to(kind)
-    return torch.where(lowered < 0, -lowered | sign, lowered).view(scores.dtype)
 
 
 def _no_flag(value: Any) -> Any:

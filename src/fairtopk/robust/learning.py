@@ -33,7 +33,6 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batch
 from fairtopk.lists.users import Lists
-from fairtopk.reranking.exposure_lp import scipy_solver
 from fairtopk.robust._kernels import Floats
 from fairtopk.robust.game import (
     Flags,
@@ -115,7 +114,7 @@ def worth(theta: Floats, lam: Floats, problem: Problem) -> tuple[float, Floats, 
 
 def learn(theta: Floats, lam: Floats, problem: Problem, *, iterations: int) -> Floats:
     """Return theta after some iterations of L-BFGS that start from it."""
-    minimize = scipy_solver("minimize", purpose="robust")
+    from scipy.optimize import minimize  # type: ignore[import-untyped]
 
     def loss(one: Floats) -> tuple[float, Floats]:
         value, slope, _ = worth(one, lam, problem)
