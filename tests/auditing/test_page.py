@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.cli import audit as audit_commands
+from fairtopk.cli import rankings as ranking_commands
 from fairtopk.cli.app import main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "audit.md").read_text()
@@ -26,7 +26,7 @@ def test_the_example_prints_what_the_page_shows(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     # A slow machine would tell how far it is.
-    monkeypatch.setattr(audit_commands, "SECONDS_BETWEEN_LINES", math.inf)
+    monkeypatch.setattr(ranking_commands, "SECONDS_BETWEEN_LINES", math.inf)
     exec(block("python"), {})
     monkeypatch.setattr(sys, "argv", shlex.split(block("console").removeprefix("$ ")))
     with pytest.raises(SystemExit) as ended:

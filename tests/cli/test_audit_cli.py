@@ -11,8 +11,8 @@ import pytest
 from commands import Ended, Run
 from rich.console import Console
 
-from fairtopk.cli import audit as audit_commands
 from fairtopk.cli import console
+from fairtopk.cli import rankings as ranking_commands
 
 
 @pytest.fixture
@@ -216,7 +216,7 @@ def test_elsewhere_long_work_shows_a_line_at_times(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "measuring" not in run("--score", "score").stdout
-    monkeypatch.setattr(audit_commands, "SECONDS_BETWEEN_LINES", 0)
+    monkeypatch.setattr(ranking_commands, "SECONDS_BETWEEN_LINES", 0)
     printed = run("--score", "score").stdout
     assert printed.startswith("reading ranked.csv\nmeasuring ranked.csv: ")
     assert "measuring ranked.csv: 100 %\n" in printed

@@ -152,10 +152,10 @@ def test_a_user_is_told_which_groups_are_meant_and_what_is_in_none(
     ended = run(*words, "fa-ir", file=tmp_path / "labelled.csv")
     assert "fa-ir protects 'm' against all others" in ended.stdout
     assert "signed gap = 'm' minus the rest; negative: it is under-exposed" in ended.stdout
-    assert f"{JOBS} rows have no label: they stay in the lists" in ended.stdout
+    assert f"no label: {JOBS} rows, kept in the lists" in ended.stdout
     ended = run(*words, "group-bonus", "--bonus", "1", "--group", "f")
     assert "group-bonus protects 'f' against all others" in ended.stdout
-    assert "have no label" not in ended.stdout
+    assert "no label" not in ended.stdout
     assert "against all others" not in run(*words, "det-cons").stdout
 
 
@@ -267,7 +267,8 @@ def test_what_lists_cannot_have_is_refused_or_marked(
     assert refused.code == 2
     method, said = words[1], why.format(job=first)
     assert refused.stderr == (
-        f"fairtopk: {method}: {said}, or say --infeasible mark (30 of 30 lists are like this)\n"
+        f"fairtopk: {method}: {said}, or pass --infeasible mark "
+        "(30 of 30 lists are like this)\n"
     )
     assert not out.exists()
     marked = run("--score", "score", *words, "--infeasible", "mark", "--out", out)

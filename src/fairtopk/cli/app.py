@@ -7,10 +7,9 @@ import typer
 from typer import Option
 
 import fairtopk
-from fairtopk.cli.audit import audit
 from fairtopk.cli.console import console, run, say
 from fairtopk.cli.data import data_app
-from fairtopk.cli.rerank import rerank
+from fairtopk.cli.rankings import audit, rerank
 from fairtopk.cli.serve import export, recommend, report
 from fairtopk.cli.sweep import reproduce, sweep
 from fairtopk.cli.train import evaluate, train

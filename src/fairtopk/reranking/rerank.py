@@ -75,7 +75,7 @@ class Reranked(NamedTuple):
 
 
 class Reranker(NamedTuple):
-    """A method: what it may be told, and what it does with lists, K and that."""
+    """A method: its settings, and the function that takes lists, K and settings."""
 
     settings: type[Settings]
     run: Callable[[Candidates, int, Any], Outcome]
@@ -172,13 +172,14 @@ def reordered_by(method: str, lists: Candidates, k: int | None, settings: Settin
     if k is None:
         return outcome
     n_items = lists.mask.sum(-1)
-
-    def why(query: int) -> str:
-        if n_items[query] < k:
-            return f"has {n_items[query]} items where k asks for {k}; lower k"
-        return outcome.why(query)
-
-    return outcome._replace(met=outcome.met & (n_items >= k), why=why)
+    return outcome._replace(
+        met=outcome.met & (n_items >= k),
+        why=lambda query: (
+            f"has {n_items[query]} items where k asks for {k}; lower k"
+            if n_items[query] < k
+            else outcome.why(query)
+        ),
+    )
 
 
 def checked_candidates(
@@ -198,15 +199,14 @@ def checked_candidates(
 
 
 def checked_settings(method: str, options: Mapping[str, Any]) -> Settings:
-    """Return the settings that options spell out, refusing the first that is wrong."""
+    """Return the settings of a method, refusing the first option that is wrong."""
     kind = RERANKERS[method].settings
     try:
         return kind.model_validate(native(options), strict=True)
     except ValidationError as error:
         fault = error.errors()[0]
         message = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
-        if fault["type"] != "value_error":
-            # Of what pydantic was given, which is told below.
+        if fault["type"] != "value_error":  # the value that was given follows below
             message = re.sub(", (got|unable to) .*", "", message)
         name = ".".join(map(str, fault["loc"]))
         if name.endswith("[key]"):
