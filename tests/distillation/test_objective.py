@@ -20,8 +20,8 @@ from fairtopk.distillation.student import (
 from fairtopk.distillation.teacher import place_weight
 from fairtopk.lists.users import Lists
 from fairtopk.models.mf import MatrixFactorization
-from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import DistillSettings
+from fairtopk.objectives.ndcg import Estimate
 
 
 def plain_regression(scores: Tensor, due: Tensor, counts: Tensor) -> Tensor:

@@ -13,11 +13,10 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives.base import Estimate, select_all
-from fairtopk.objectives.listnet import ListNet
 from fairtopk.objectives.methods import METHODS, ObjectiveSettings
-from fairtopk.objectives.ndcg import surrogate_rank
+from fairtopk.objectives.ndcg import Estimate, ListNet, surrogate_rank
 from fairtopk.objectives.objective import Objective, list_spread
+from fairtopk.objectives.threshold import Selection
 from fairtopk.training.samplers import ListSampler, ListSizes
 
 N_USERS, N_ITEMS, K, DRAWS = 60, 200, 20, 60
@@ -113,7 +112,7 @@ def ranks(scores: Tensor, batch: Batch) -> Tensor:
 ESTIMATES: dict[str, Callable[[Tensor, Batch], Tensor]] = {
     "lambda": thresholds,
     "lambda of unrated": lambda scores, batch: thresholds(scores, batch.unrated),
-    "spread": list_spread,
+    "spread": lambda scores, batch: list_spread(scores, batch)[0],
     "gap": gaps("softmax", "list"),
     "gap of unrated": gaps("softmax", "unrated"),
     "gap by rank": gaps("rank", "list"),
@@ -174,7 +173,7 @@ def test_gradients_point_where_that_of_the_whole_catalogue_does(
 ) -> None:
     def of(scores: Tensor, batch: Batch) -> Estimate:
         if part == "listnet":
-            return ListNet()(scores, batch, select_all(scores))
+            return ListNet()(scores, batch, Selection(torch.ones_like(scores)))
         penalty_of = "unrated" if "unrated" in part else "list"
         cost = 0.0 if part == "ranking" else 1e4
         return objective_of(c_relative=cost, penalty_of=penalty_of, beta=3.0)(scores, batch)

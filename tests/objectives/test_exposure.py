@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.base import Selection, select_all
 from fairtopk.objectives.exposure import (
     ExposureDisparity,
     group_exposure,
@@ -18,7 +17,7 @@ from fairtopk.objectives.exposure import (
     pair_penalty,
     values_of_groups,
 )
-from fairtopk.objectives.threshold import select
+from fairtopk.objectives.threshold import Selection, select
 
 N_QUERIES, LENGTH = 5, 8
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -111,7 +110,7 @@ def test_over_several_visits_it_is_the_recursion_of_the_paper(
     plain = Plain(gamma)
     for seed in range(20):
         scores, batch = drawn(seed, n_groups=n_groups, apart=apart, weighted=weighted)
-        selection = select_all(scores)
+        selection = Selection(torch.ones_like(scores))
         if top:
             lam, beta = scores.new_tensor([0.1, -0.2, 0.3]), scores.new_full((3,), 4.0)
             psi = select(scores, lam, beta)
@@ -141,7 +140,7 @@ def test_slots_drawn_apart_get_the_gradient_of_their_group_and_the_list_that_of_
         weight=torch.cat([batch.weight[:, :LENGTH], (label >= 0).double()], 1),
     )
     part = ExposureDisparity(N_QUERIES, 2, gamma=1.0).double()
-    found = part(scores, batch, select_all(scores), torch.ones(3).double())
+    found = part(scores, batch, Selection(torch.ones_like(scores)), torch.ones(3).double())
     gap = found.gap
     leaf = scores.clone().requires_grad_()
     total = torch.zeros(()).double()
@@ -163,12 +162,12 @@ def test_a_stale_average_cannot_claim_more_exposure_than_there_is() -> None:
     group, cost = torch.tensor([[0, 0, 1, 1]]), torch.ones(1).double()
     batch = list_batch(torch.tensor([0]), torch.zeros(1, 4).double(), group, mask)
     scores = torch.tensor([[40.0, 40.0, 0.0, 0.0]]).double()
-    part(scores, batch, select_all(scores), cost)
+    part(scores, batch, Selection(torch.ones_like(scores)), cost)
     # The group's items are drawn apart, and the list's own scores have fallen since.
     label = torch.tensor([[-1, -1, 0, 1]])
     later = batch._replace(group=label, mask=torch.tensor([[True, True, False, False]]))
     part.log_u_q.value.zero_()
-    found = part(torch.zeros(1, 4).double(), later, select_all(scores), cost)
+    found = part(torch.zeros(1, 4).double(), later, Selection(torch.ones_like(scores)), cost)
     gap = found.gap
     assert float(gap) == pytest.approx(1 - 1 / 2, abs=1e-6)
     assert found.grad.isfinite().all()
@@ -179,7 +178,7 @@ def test_averages_begin_where_they_are_told(start: float) -> None:
     scores, batch = drawn(4, n_groups=2, apart=False, weighted=False)
     batch = batch._replace(group=(torch.arange(LENGTH) % 2).expand(3, LENGTH).contiguous())
     part = ExposureDisparity(N_QUERIES, 2, gamma=0.2, start=start).double()
-    part(scores, batch, select_all(scores), torch.ones(3).double())
+    part(scores, batch, Selection(torch.ones_like(scores)), torch.ones(3).double())
     for row, query in enumerate(batch.query.tolist()):
         fresh = float(scores[row, batch.mask[row]].exp().mean())
         expected = fresh if math.isnan(start) else 0.8 * start + 0.2 * fresh
@@ -195,9 +194,9 @@ def test_a_drift_of_all_scores_is_no_gap_where_a_list_lacked_a_group() -> None:
     whole = torch.tensor([[0, 1, 2, 0, 1, 2]])
     for group, drift in ((whole, 0.0), (whole.clamp(max=1), 3.0), (whole, 3.0)):
         batch = list_batch(torch.tensor([0]), torch.zeros(1, 6).double(), group, mask)
-        found = part(scores + drift, batch, select_all(scores), cost)
+        found = part(scores + drift, batch, Selection(torch.ones_like(scores)), cost)
     still = ExposureDisparity(1, 3, gamma=1.0).double()
-    expected = still(scores, batch, select_all(scores), cost)
+    expected = still(scores, batch, Selection(torch.ones_like(scores)), cost)
     torch.testing.assert_close(found.gap, expected.gap, rtol=0.2, atol=0)
 
 

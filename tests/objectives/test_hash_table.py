@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.objectives._hash_table import (
+from fairtopk.objectives.averages import (
     FREE,
     claim_rows,
     find_rows,

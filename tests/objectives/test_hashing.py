@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.objectives._hash_table import hash_texts
+from fairtopk.objectives.averages import hash_texts
 
 pytestmark = pytest.mark.kernel
 

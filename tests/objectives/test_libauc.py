@@ -12,9 +12,21 @@ import torch
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.base import Estimate, Selection, select_all
-from fairtopk.objectives.ndcg import NdcgSurrogate, ndcg_slope, ndcg_term, surrogate_rank
-from fairtopk.objectives.threshold import ExactThreshold, TrackedThreshold, select, select_slope
+from fairtopk.objectives.ndcg import (
+    Estimate,
+    NdcgSurrogate,
+    ndcg_slope,
+    ndcg_term,
+    surrogate_rank,
+)
+from fairtopk.objectives.threshold import (
+    ExactThreshold,
+    Selection,
+    Smoothing,
+    TrackedThreshold,
+    select,
+    select_slope,
+)
 
 libauc = pytest.importorskip("libauc.losses")
 
@@ -97,7 +109,7 @@ def test_song_has_the_same_surrogate_ranks_values_and_gradients() -> None:
     theirs, ours = oracle(topk=-1), NdcgSurrogate(N_PAIRS, gamma_0=0.3, start=0.0).double()
     for step in range(10):
         scores, batch = drawn(step)
-        whole = select_all(scores)
+        whole = Selection(torch.ones_like(scores))
         found, expected = ours(scores, batch, whole), oracle_step(theirs, scores, batch)
         close(found.grad, expected.grad)
         close(ours.u_qi.value, theirs.u)
@@ -118,8 +130,8 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
     )  # fmt: skip
     ours = NdcgSurrogate(N_PAIRS, gamma_0=0.3, start=0.0).double()
     threshold = TrackedThreshold(
-        ExactThreshold(TOP_K, of_catalogue=True), N_QUERIES, eta_0=0.1, gamma_4=0.9,
-        tau_1=tau_1, tau_2=1e-2, epsilon=0.0, start=0.0,
+        ExactThreshold(TOP_K, of_catalogue=True), N_QUERIES,
+        Smoothing(0.1, 0.9, tau_1=tau_1, tau_2=1e-2, epsilon=0.0), start=0.0,
     ).double()  # fmt: skip
     threshold.v_q.gamma = 1.0  # a plain step
     compared = values = 0

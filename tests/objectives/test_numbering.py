@@ -3,8 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.objectives._hash_table import FIRST_SIZE, FREE
-from fairtopk.objectives.averages import Numbering
+from fairtopk.objectives.averages import FIRST_SIZE, FREE, Numbering
 
 IDS = st.integers(FREE + 1, 2**63 - 1) | st.integers(-8, 8)
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives import objective as module
-from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
+from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective, list_spread
 
 ROOMS = ("lists", "metrics", "training")
@@ -273,7 +273,7 @@ def test_the_penalty_falls_as_its_weight_grows() -> None:
 def test_the_spread_is_that_of_the_valid_slots() -> None:
     batch = ragged(4)
     scores = drawn(4, batch)
-    found = list_spread(scores, batch)
+    found, _ = list_spread(scores, batch)
     for row in range(4):
         expected = scores[row, batch.mask[row]].std(correction=0)
         torch.testing.assert_close(found[row], expected)

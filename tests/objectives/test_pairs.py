@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairtopk.objectives._hash_table import FIRST_SIZE
-from fairtopk.objectives.averages import PairAverage
+from fairtopk.objectives.averages import FIRST_SIZE, PairAverage
 
 
 def visit(table: PairAverage, query: Tensor, item: Tensor, fresh: Tensor) -> Tensor:

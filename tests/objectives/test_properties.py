@@ -8,12 +8,11 @@ from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.metrics import exposure_gap, ndcg
-from fairtopk.objectives.base import Selection, select_all
 from fairtopk.objectives.exposure import ExposureDisparity
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.ndcg import NdcgSurrogate, surrogate_rank
 from fairtopk.objectives.objective import Objective
-from fairtopk.objectives.threshold import select
+from fairtopk.objectives.threshold import Selection, select
 
 LENGTH = 9
 FAIR = [name for name, method in METHODS.items() if method.fairness != "none"]
@@ -150,7 +149,9 @@ def test_a_gap_is_at_most_one_over_the_smaller_group_whatever_the_averages_saw(
     generator = torch.Generator().manual_seed(seed)
     for _ in range(5):
         jump = 30 * torch.randn(1, LENGTH, dtype=torch.float64, generator=generator)
-        gap = part(scores + jump, batch, select_all(scores), torch.ones(1).double()).gap
+        gap = part(
+            scores + jump, batch, Selection(torch.ones_like(scores)), torch.ones(1).double()
+        ).gap
         assert abs(gap.item()) <= max(1 / size for size in sizes) + 1e-12
 
 
@@ -170,7 +171,7 @@ def test_a_sharp_selector_between_two_scores_gives_the_exact_gap_of_the_top(
     torch.testing.assert_close(gap, exact, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(found.value, exact[0] ** 2 / 2, rtol=1e-12, atol=1e-16)
     if k >= LENGTH:
-        whole = part(scores, batch, select_all(scores), cost).gap
+        whole = part(scores, batch, Selection(torch.ones_like(scores)), cost).gap
         assert torch.equal(gap, whole)
 
 
@@ -188,7 +189,7 @@ def test_a_smoothed_rank_is_no_better_than_the_rank_nor_its_ndcg_than_ndcg(
     grades = torch.randint(0, 5, (1, n), generator=generator).double()
     nowhere, everywhere = torch.full((1, n), -1), torch.ones(1, n).bool()
     batch = list_batch(torch.zeros(1).long(), grades, nowhere, everywhere)
-    found = NdcgSurrogate(1, gamma_0=1.0)(scores, batch, select_all(scores))
+    found = NdcgSurrogate(1, gamma_0=1.0)(scores, batch, Selection(torch.ones_like(scores)))
     exact = ndcg(scores, grades, k=n)
     assert exact.isnan() or -found.value <= exact + 1e-12
 

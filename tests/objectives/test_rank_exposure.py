@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.base import Estimate, select_all
 from fairtopk.objectives.exposure import RankExposureDisparity
 from fairtopk.objectives.methods import METHODS, ObjectiveSettings
+from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective
+from fairtopk.objectives.threshold import Selection
 
 
 def ragged(seed: int, n_groups: int) -> tuple[Tensor, Batch]:
@@ -99,7 +100,7 @@ def test_weighted_lists_rank_by_weighted_means(seed: int) -> None:
     found = part(
         scores.masked_fill(~batch.mask, 0),
         batch,
-        select_all(scores),
+        Selection(torch.ones_like(scores)),
         20 * torch.ones(4).double(),
     )
     leaf = scores.clone().requires_grad_()
@@ -140,7 +141,7 @@ def test_the_signed_gap_is_group_0_less_the_mean_of_the_others_present() -> None
     group = torch.tensor([[0, 1, 2], [0, 1, -1], [1, 2, 2]])
     batch = list_batch(torch.arange(3), 0 * scores, group, torch.ones(3, 3).bool())
     gap = RankExposureDisparity(3)(
-        scores, batch, select_all(scores), torch.ones(3).double()
+        scores, batch, Selection(torch.ones_like(scores)), torch.ones(3).double()
     ).gap
     hinge = (scores[0][None, :] - scores[0][:, None] + 1).relu() ** 2
     x = 1 / (1 + hinge.sum(-1)).log2()
@@ -160,7 +161,9 @@ def test_an_item_drawn_apart_that_beats_the_whole_list_has_rank_one() -> None:
     group = torch.tensor([[-1, -1, -1, 0, 1]])
     batch = list_batch(torch.tensor([0]), torch.zeros(1, 5).double(), group, mask)
     batch = batch._replace(group=group, weight=torch.ones(1, 5).double())
-    found = RankExposureDisparity(2)(scores, batch, select_all(scores), torch.ones(1).double())
+    found = RankExposureDisparity(2)(
+        scores, batch, Selection(torch.ones_like(scores)), torch.ones(1).double()
+    )
     # Rank 1 has exposure 1 / log2(2); the last one's smoothed rank is 1 + sum of squares.
     rank = 1 + sum((score + 9 + 1) ** 2 for score in (1.0, 0.5, 0.0))
     assert float(found.gap) == pytest.approx(1 - 1 / math.log2(1 + rank))

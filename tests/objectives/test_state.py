@@ -1,15 +1,18 @@
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.objectives.averages import LogMovingAverage, MovingAverage
+from fairtopk.objectives.averages import MovingAverage
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.objective import Objective
 
 EVERYWHERE = torch.ones(1, dtype=torch.bool)
+LogMovingAverage = partial(MovingAverage, of_logs=True)
 KINDS = [MovingAverage, LogMovingAverage]
 
 
@@ -51,7 +54,7 @@ def test_logarithms_outlast_what_exp_cannot_hold() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_apart_and_those_not_named_stay(kind: type[MovingAverage]) -> None:
+def test_rows_are_apart_and_those_not_named_stay(kind: Callable[..., MovingAverage]) -> None:
     average = kind(4, gamma=0.5).double()
     where = torch.tensor([True, True])
     average.update(torch.tensor([2, 0]), tensor(1, 2), where=where)
@@ -63,7 +66,7 @@ def test_rows_are_apart_and_those_not_named_stay(kind: type[MovingAverage]) -> N
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_elsewhere_the_fresh_value_comes_back_and_nothing_is_kept(
-    kind: type[MovingAverage],
+    kind: Callable[..., MovingAverage],
 ) -> None:
     """Also in a row that has an average, and where there is no row."""
     average = kind(3, gamma=0.5).double()
@@ -85,7 +88,7 @@ def test_elsewhere_the_fresh_value_comes_back_and_nothing_is_kept(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_under_eval_and_no_grad_averages_are_read_but_not_moved(
-    kind: type[MovingAverage],
+    kind: Callable[..., MovingAverage],
 ) -> None:
     average, row = kind(1, gamma=0.5).double(), torch.tensor([0])
     average.update(row, tensor(1), where=EVERYWHERE)
@@ -100,7 +103,7 @@ def test_under_eval_and_no_grad_averages_are_read_but_not_moved(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_table_is_saved_loaded_and_cast(kind: type[MovingAverage]) -> None:
+def test_the_table_is_saved_loaded_and_cast(kind: Callable[..., MovingAverage]) -> None:
     average, other = kind(3, gamma=0.5), kind(3, gamma=0.5)
     average.update(torch.tensor([1]), torch.tensor([4.0]), where=EVERYWHERE)
     other.load_state_dict(average.state_dict())

@@ -14,13 +14,13 @@ from torch import Tensor
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.threshold import (
     ExactThreshold,
+    Smoothing,
     TrackedThreshold,
     select,
     select_slope,
     slots_past_top,
-    threshold_curvature,
+    threshold_derivatives,
     threshold_objective,
-    threshold_slope,
     topk_threshold,
 )
 
@@ -94,7 +94,7 @@ def test_weights_say_how_many_items_a_slot_stands_for(seed: int, k: int) -> None
 def tracked(k: int, *, start: float = math.nan, of_catalogue: bool = False) -> TrackedThreshold:
     exact = ExactThreshold(k, of_catalogue=of_catalogue)
     return TrackedThreshold(
-        exact, 6, eta_0=0.3, gamma_4=0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.25, start=start
+        exact, 6, Smoothing(0.3, 0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.25), start=start
     ).double()
 
 
@@ -179,7 +179,7 @@ def test_a_stale_curvature_gives_no_more_than_the_simplex() -> None:
 def test_without_curvature_lambda_does_not_move_with_the_scores() -> None:
     """No score is near and tau_2 is 0; the second list is no longer than K."""
     exact = ExactThreshold(1)
-    part = TrackedThreshold(exact, 2, tau_1=1e-3, tau_2=0.0, start=0.0).double()
+    part = TrackedThreshold(exact, 2, Smoothing(tau_1=1e-3, tau_2=0.0), start=0.0).double()
     scores, batch = lists([[9.0, 5.0, -4.0], [3.0]])
     found = part(scores, batch)
     assert found.lam_slope.tolist() == [[0, 0, 0], [0, 0, 0]]
@@ -241,8 +241,7 @@ def test_slope_and_curvature_are_derivatives_of_the_smoothed_problem(
     (first,) = torch.autograd.grad(value, lam, create_graph=True)
     second, across = torch.autograd.grad(first, [lam, scores])
     given = (scores.detach(), weights, lam.detach())
-    slope = threshold_slope(*given, 0.4 * ONE, **TAU)
-    curvature, cross = threshold_curvature(*given, **TAU)
+    slope, curvature, cross = threshold_derivatives(*given, 0.4 * ONE, **TAU)
     torch.testing.assert_close(slope, first.detach(), rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(curvature, second, rtol=1e-10, atol=1e-12)
     torch.testing.assert_close(cross, -across, rtol=1e-10, atol=1e-12)

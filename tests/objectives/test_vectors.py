@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.base import Selection, select_all
 from fairtopk.objectives.exposure import ExposureDisparity
-from fairtopk.objectives.listnet import ListNet
-from fairtopk.objectives.ndcg import NdcgSurrogate
+from fairtopk.objectives.ndcg import ListNet, NdcgSurrogate
 from fairtopk.objectives.threshold import (
     ExactThreshold,
+    Selection,
+    Smoothing,
     TrackedThreshold,
     select,
     select_slope,
-    threshold_curvature,
+    threshold_derivatives,
 )
 
 SCORES = torch.tensor([[2, 1, 0.5, 0, -1]], dtype=torch.float64)
@@ -38,7 +38,7 @@ def close(found: Tensor, expected: list[float] | float) -> None:
 
 
 def test_the_ndcg_surrogate() -> None:
-    found = NdcgSurrogate(1, gamma_0=1.0)(SCORES, batch(), select_all(SCORES))
+    found = NdcgSurrogate(1, gamma_0=1.0)(SCORES, batch(), Selection(torch.ones_like(SCORES)))
     close(found.value, -0.29467061931127475)
     close(found.grad, [
         0.05675209893284661, -0.04272798213452149, 0.004891504391740161, 0.005455579140634771,
@@ -47,7 +47,7 @@ def test_the_ndcg_surrogate() -> None:
 
 
 def test_listnet() -> None:
-    found = ListNet()(SCORES, batch(), select_all(SCORES))
+    found = ListNet()(SCORES, batch(), Selection(torch.ones_like(SCORES)))
     close(found.value, 2.8644816202051473)
     close(found.grad, [
         0.5319584576866335, -0.022400644489426275, 0.04118964316921571, 0.04513386374824829,
@@ -57,7 +57,9 @@ def test_listnet() -> None:
 
 def test_the_exposure_penalty_of_the_whole_list() -> None:
     part = ExposureDisparity(1, 2, gamma=1.0).double()
-    found = part(SCORES, batch(), select_all(SCORES), torch.ones(1, dtype=torch.float64))
+    found = part(
+        SCORES, batch(), Selection(torch.ones_like(SCORES)), torch.ones(1, dtype=torch.float64)
+    )
     gap = found.gap
     close(gap, -0.09723285499728457)
     close(found.value, 0.004727114045461484)
@@ -90,7 +92,8 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
         0.047511575000738146,
     ])  # fmt: skip
     share = torch.full_like(SCORES, 0.2)
-    curvature, cross = threshold_curvature(SCORES, share, lam, tau_1=0.1, tau_2=1e-3)
+    top = torch.tensor([0.5], dtype=torch.float64)
+    _, curvature, cross = threshold_derivatives(SCORES, share, lam, top, tau_1=0.1, tau_2=1e-3)
     selection = Selection(
         psi=psi,
         slope=slope * (mode != "frozen"),
@@ -109,11 +112,7 @@ def test_the_tracked_threshold_converges_to_the_smooth_root() -> None:
     tracked = TrackedThreshold(
         ExactThreshold(2),
         1,
-        eta_0=0.1,
-        gamma_4=0.9,
-        tau_1=0.1,
-        tau_2=1e-3,
-        epsilon=0.5,
+        Smoothing(eta_0=0.1, gamma_4=0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.5),
         start=0.0,
     ).double()
     for _ in range(2_000):
@@ -132,7 +131,7 @@ def test_the_quadratic_term_moves_the_effective_k(tau_2: float, above: int) -> N
         torch.ones(1, n, dtype=torch.bool),
     )  # fmt: skip
     tracked = TrackedThreshold(
-        ExactThreshold(50), 1, eta_0=2.0, gamma_4=1.0, tau_1=1e-3, tau_2=tau_2, epsilon=0.5
+        ExactThreshold(50), 1, Smoothing(2.0, 1.0, tau_1=1e-3, tau_2=tau_2, epsilon=0.5)
     ).double()
     for _ in range(400):
         cut = tracked(scores, lists)
@@ -160,7 +159,7 @@ class TestAgainstLibauc:
 
     def test_surrogate_ranks_and_gradient_of_song(self) -> None:
         song = NdcgSurrogate(4, gamma_0=0.3, start=0.0)
-        found = song(self.scores, self.lists(), select_all(self.scores))
+        found = song(self.scores, self.lists(), Selection(torch.ones_like(self.scores)))
         expected = torch.tensor([0.25575, 0.74925, 0.08175, 0.33525])
         torch.testing.assert_close(song.u_qi.value, expected)
         torch.testing.assert_close(
@@ -168,13 +167,13 @@ class TestAgainstLibauc:
             torch.tensor([[-6.849031, 0.617932, 1.885138, 4.345961],
                           [0.570368, -1.337724, 0.230207, 0.537149]]),
         )  # fmt: skip
-        song(self.scores, self.lists(), select_all(self.scores))
+        song(self.scores, self.lists(), Selection(torch.ones_like(self.scores)))
         expected = torch.tensor([0.434775, 1.273725, 0.138975, 0.569925])
         torch.testing.assert_close(song.u_qi.value, expected)
 
     def test_threshold_and_curvature_of_k_song(self) -> None:
         tracked = TrackedThreshold(
-            ExactThreshold(1), 2, eta_0=0.01, gamma_4=0.9, tau_1=0.01, tau_2=1e-4, epsilon=0.0,
+            ExactThreshold(1), 2, Smoothing(0.01, 0.9, tau_1=0.01, tau_2=1e-4, epsilon=0.0),
             start=0.0,
         )  # fmt: skip
         tracked(self.scores, self.lists())
@@ -189,7 +188,7 @@ def test_a_table_started_at_zero_is_steeper_than_one_started_at_its_first_value(
     scores = TestAgainstLibauc.scores
     zero, first = (
         NdcgSurrogate(4, gamma_0=0.3, start=start)(
-            scores, lists, select_all(scores)
+            scores, lists, Selection(torch.ones_like(scores))
         ).grad.norm()
         for start in (0.0, math.nan)
     )

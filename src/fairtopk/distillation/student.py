@@ -28,8 +28,8 @@ from fairtopk.lists.queries import feature_batches
 from fairtopk.lists.ranking import rank
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
-from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import DistillSettings
+from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective
 from fairtopk.reranking.lists import Candidates, dealt
 from fairtopk.training.samplers import FeatureSampler, ListSampler

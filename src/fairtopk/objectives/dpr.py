@@ -26,8 +26,8 @@ from torch.nn.functional import softplus
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives._adversary import Adversary, AdversaryInput
-from fairtopk.objectives.base import Estimate
 from fairtopk.objectives.methods import DprSettings, Method
+from fairtopk.objectives.ndcg import Estimate
 
 LEAST_VARIANCE = 1e-12  # because equal scores have no logarithm of their variance
 # For lists of documents: a few scores that are almost equal would be torn apart for nothing.

@@ -13,6 +13,8 @@ anchor 1/2 (spread - 1)^2.
 """
 
 import math
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +23,30 @@ from torch import Tensor, nn
 
 from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives.averages import LogMovingAverage
-from fairtopk.objectives.base import Disparity, Selection
+from fairtopk.objectives.averages import MovingAverage
 from fairtopk.objectives.ndcg import ndcg_slope, ndcg_term, surrogate_rank
+from fairtopk.objectives.threshold import Selection
 
 Floats = NDArray[np.floating]
 Labels = NDArray[np.signedinteger]
 FEW_GROUPS = 8  # up to which one pass over the list per group is faster
+
+
+class Disparity(NamedTuple):
+    """The value of a penalty on unequal exposure, its gradient, and the gaps behind it.
+
+    Attributes:
+        value: Weighted mean over the queries, a scalar.
+        grad: Gradient of the value with respect to scores, ``[Q, L]``.
+        gap: Signed gap of each list, ``[Q]``: exposure of group 0 minus the mean exposure of
+            the other groups present; NaN without such a pair.
+        defined: Which lists have two groups, ``[Q]``.
+    """
+
+    value: Tensor
+    grad: Tensor
+    gap: Tensor
+    defined: Tensor
 
 
 def group_exposure(log_u_g: Tensor, log_u_q: Tensor, n_items: Tensor) -> Tensor:
@@ -85,8 +104,9 @@ class ExposureDisparity(nn.Module):
         super().__init__()
         self.n_groups = n_groups
         log_start = math.log(start) if start > 0 else (-math.inf if start == 0 else math.nan)
-        self.log_u_g = LogMovingAverage(n_queries * n_groups, gamma=gamma, start=log_start)
-        self.log_u_q = LogMovingAverage(n_queries * n_groups, gamma=gamma, start=log_start)
+        average = partial(MovingAverage, gamma=gamma, start=log_start, of_logs=True)
+        self.log_u_g = average(n_queries * n_groups)
+        self.log_u_q = average(n_queries * n_groups)
 
     def forward(
         self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor

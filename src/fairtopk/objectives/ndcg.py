@@ -1,4 +1,4 @@
-"""The NDCG surrogate of SONG and K-SONG: Eqs. 1-3 and 15-18.
+"""The ranking losses: the NDCG surrogate of SONG and K-SONG (Eqs. 1-3, 15-18), ListNet (Eq. 4).
 
 NDCG (Eq. 1) divides gains 2^y - 1 by log2(1 + rank). The rank (Eq. 2) is replaced by a smooth
 n g_i: n is the length of the whole list, and for the slots j of a list, with weights w that sum
@@ -12,7 +12,7 @@ each term by psi(h_i - lambda).
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fairtopk.kernels.compiled import summing
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.averages import MovingAverage
-from fairtopk.objectives.base import Estimate, Selection
+from fairtopk.objectives.threshold import Selection
 
 Floats = NDArray[np.floating]
 
@@ -31,6 +31,18 @@ Floats = NDArray[np.floating]
 SMALLEST_RANK = 1e-6
 # Rows x slots of a list above which sorting is faster (measured on two CPU cores).
 DENSE_LIMIT = 20_000
+
+
+class Estimate(NamedTuple):
+    """The value of a term on a batch and its gradient.
+
+    Attributes:
+        value: Mean over the queries, a scalar.
+        grad: Gradient of the value with respect to scores, ``[Q, L]``.
+    """
+
+    value: Tensor
+    grad: Tensor
 
 
 class NdcgSurrogate(nn.Module):
@@ -72,6 +84,23 @@ class NdcgSurrogate(nn.Module):
         (grad,) = torch.autograd.grad(g, leaf, psi * ndcg_slope(u, gain, n_items))  # Eq. 18
         selection.add_selector_gradient(grad, term)
         return Estimate(value=(psi * term).sum(), grad=grad)
+
+
+class ListNet(nn.Module):
+    """Estimate the ListNet loss and its gradient with respect to scores (Eq. 4)."""
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Take one step; the loss covers whole lists, so `selection` is ignored.
+
+        It is the cross-entropy between softmax(y) and softmax(h), with the gradient
+        softmax(h) - softmax(y). A slot that stands for w items counts w times in both sums of
+        exponentials.
+        """
+        off, log_weight = ~batch.mask, batch.weight.log()
+        log_model = (scores + log_weight).masked_fill(off, -torch.inf).log_softmax(-1)
+        target = (batch.relevance + log_weight).masked_fill(off, -torch.inf).softmax(-1)
+        loss = -(target * (log_model - log_weight).masked_fill(off, 0)).sum(-1)  # Eq. 4
+        return Estimate(loss.mean(), (log_model.exp() - target) / len(scores))
 
 
 def surrogate_rank(scores: Tensor, weight: Tensor, *, rows: int, margin: float) -> Tensor:

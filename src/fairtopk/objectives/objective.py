@@ -8,7 +8,7 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | --- | --- |
 | Eqs. 1-2 NDCG, rank | `metrics.ndcg`, `lists.ranking.rank` |
 | Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
-| Eq. 4 ListNet | `listnet.listnet_loss` |
+| Eq. 4 ListNet | `ndcg.ListNet.forward` |
 | Eq. 5 exposure | `exposure.group_exposure` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
@@ -16,11 +16,11 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | Eq. 10 lambda | `threshold.topk_threshold` |
 | Eq. 11 selector psi | `threshold.select` |
 | Eq. 13 smoothed problem G | `threshold.threshold_objective` |
-| its derivatives G', G'' | `threshold.threshold_slope`, `threshold.threshold_curvature` |
+| its derivatives G', G'' | `threshold.threshold_derivatives` |
 | Eq. 16 f' | `ndcg.ndcg_slope` |
 | Eq. 17 u_qi; Eq. 18 G1 | `ndcg.NdcgSurrogate.forward` |
 | Eqs. 19-21 u_a, u_b, u_q; Eq. 22 G2 | `exposure.ExposureDisparity.forward` |
-| Eq. 22 through psi, lambda | `base.Selection.add_selector_gradient` |
+| Eq. 22 through psi, lambda | `threshold.Selection.add_selector_gradient` |
 | Eq. 23 s, v, lambda | `threshold.TrackedThreshold.forward` |
 | moving averages of Eqs. 17, 21, 23 | `averages.MovingAverage.update` |
 | Algorithm 1, lines 1-12 | `training.loop.train_step` |
@@ -29,26 +29,21 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | Algorithm 1, lines 11-12 | `training.loop.algorithm_1_optimizer` |
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives.base import (
-    Disparity,
-    Estimate,
-    RegisteredRanking,
-    Selection,
-    select_all,
-)
-from fairtopk.objectives.exposure import ExposureDisparity, RankExposureDisparity
-from fairtopk.objectives.listnet import ListNet
+from fairtopk.objectives.exposure import Disparity, ExposureDisparity, RankExposureDisparity
 from fairtopk.objectives.methods import Method, ObjectiveSettings
-from fairtopk.objectives.ndcg import NdcgSurrogate
+from fairtopk.objectives.ndcg import Estimate, ListNet, NdcgSurrogate
 from fairtopk.objectives.threshold import (
     ExactThreshold,
+    Selection,
+    Smoothing,
     Threshold,
     TrackedThreshold,
     select,
@@ -56,20 +51,6 @@ from fairtopk.objectives.threshold import (
 )
 
 SMALLEST_SPREAD = 1e-6
-
-
-class Penalty(NamedTuple):
-    """The penalty term, and what it was computed from.
-
-    Attributes:
-        disparity: C times the penalty, its gradient and the gaps.
-        thresholds: The threshold of each K, on the lists that are compared.
-        spread: Standard deviation of the scores of each of those lists, ``[Q]``.
-    """
-
-    disparity: Disparity
-    thresholds: Sequence[Threshold]
-    spread: Tensor
 
 
 class Objective(nn.Module):
@@ -130,9 +111,15 @@ class Objective(nn.Module):
         thresholds = [one(scores, batch) for one in self.thresholds]  # line 8: s, v, lambda
         ranking = self._ranking_term(scores, batch, thresholds)  # lines 5 and 10: u_qi, G1
         penalty = self._penalty_term(scores, batch, thresholds)  # lines 8 and 10: u_g, C G2
-        self._log(ranking, penalty)
-        value = ranking.value + penalty.disparity.value  # Eq. 14
-        grad = ranking.grad + penalty.disparity.grad  # line 11: G1 + C G2
+        self.last = {
+            "ranking": ranking.value,
+            "penalty": penalty.value,
+            "ranking_norm": ranking.grad.norm(),
+            "penalty_norm": penalty.grad.norm(),
+            **self.last,
+        }
+        value = ranking.value + penalty.value  # Eq. 14
+        grad = ranking.grad + penalty.grad  # line 11: G1 + C G2
         return Estimate(value, grad.masked_fill(~batch.valid, 0) if padded else grad)
 
     def report(self) -> dict[str, float]:
@@ -145,7 +132,7 @@ class Objective(nn.Module):
         """Return the ranking loss; K-SONG's looks at the top of the largest K."""
         if self.ranking is None:
             return Estimate(scores.new_zeros(()), torch.zeros_like(scores))
-        selection = select_all(scores)
+        selection = Selection(torch.ones_like(scores))
         if self.method.selects:
             relevant = scores[:, : batch.pair.shape[1]]
             alpha = scores.new_full((len(scores),), self.settings.alpha)
@@ -155,7 +142,7 @@ class Objective(nn.Module):
 
     def _penalty_term(
         self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
-    ) -> Penalty:
+    ) -> Estimate:
         """Return C times the exposure penalty, averaged over the Ks, and the anchor.
 
         With ``penalty_of = "unrated"`` the lists lose the items that were rated in training,
@@ -164,81 +151,80 @@ class Objective(nn.Module):
         settings = self.settings
         if self.fairness and settings.penalty_of == "unrated":
             batch = batch.unrated
-            apart = [one(scores, batch) for one in self.unrated_thresholds]
-            thresholds = apart or thresholds
-        spread = list_spread(scores, batch)
-        selections = [select_all(scores)] * len(self.fairness)
+            thresholds = [one(scores, batch) for one in self.unrated_thresholds] or thresholds
+        spread, centred = list_spread(scores, batch)
+        selections = [Selection(torch.ones_like(scores))] * len(self.fairness)
         if self.method.fairness == "top":
             scale = spread if settings.beta_of == "spread" else torch.ones_like(spread)
-            beta, through = (
-                settings.beta / scale,
-                settings.penalty_gradient or settings.gradient,
-            )
+            through = settings.penalty_gradient or settings.gradient
+            beta = settings.beta / scale
             selections = [_select(scores, one, beta, through) for one in thresholds]
-        cost = self._cost(batch) / max(len(self.fairness), 1)
+        # `c_relative` is C over the scale of 1 / E^2. That is n^2 for softmax exposure, whose
+        # mean is 1 / n; by rank it hardly depends on n, the items that a list represents.
+        cost = torch.full_like(batch.n_represented, settings.c_relative or settings.c or 0.0)
+        if settings.c_relative is not None and settings.exposure == "softmax":
+            cost = settings.c_relative * batch.n_represented**2
+        cost = cost / len(self.fairness) if self.fairness else torch.zeros_like(cost)
         value, grad = scores.new_zeros(()), torch.zeros_like(scores)
-        gap = torch.full_like(spread, torch.nan)
-        defined = torch.zeros_like(spread, dtype=torch.bool)
+        gap, defined = torch.full_like(spread, torch.nan), torch.zeros_like(spread)
         for part, selection in zip(self.fairness, selections, strict=True):
-            found = part(scores, batch, selection, cost)
+            found: Disparity = part(scores, batch, selection, cost)
             value, grad = value + found.value, grad + found.grad
             gap, defined = found.gap, found.defined
-        if settings.anchor and cost.any():
-            anchor = anchor_spread(scores, batch, spread)
-            value = value + settings.anchor * anchor.value
-            grad = grad + settings.anchor * anchor.grad
-        return Penalty(Disparity(value, grad, gap, defined), thresholds, spread)
-
-    def _cost(self, batch: Batch) -> Tensor:
-        """Return C for each list, ``[Q]``; `c_relative` is C over the scale of 1 / E^2.
-
-        That scale is n^2 for softmax exposure, whose mean is 1 / n; by rank it hardly depends
-        on n, the number of items that a list represents.
-        """
-        settings, n_items = self.settings, batch.n_represented
-        if not self.fairness:
-            return torch.zeros_like(n_items)
-        if settings.c_relative is not None and settings.exposure == "softmax":
-            return settings.c_relative * n_items**2
-        return torch.full_like(n_items, settings.c_relative or settings.c or 0.0)
-
-    def _log(self, ranking: Estimate, penalty: Penalty) -> None:
-        """Keep the parts of this call for `report`."""
-        disparity, spread = penalty.disparity, penalty.spread
+        if settings.anchor and cost.any():  # the mean over lists of 1/2 (spread - 1)^2
+            value = value + settings.anchor * (((spread - 1) ** 2).mean() / 2)
+            slope = ((spread - 1) / (batch.n_represented * spread))[:, None]
+            in_scores = slope * (batch.slot_counts * centred) / len(scores)
+            grad = grad + settings.anchor * in_scores
         self.last = {
-            "ranking": ranking.value,
-            "penalty": disparity.value,
-            "ranking_norm": ranking.grad.norm(),
-            "penalty_norm": disparity.grad.norm(),
-            "gap_signed": disparity.gap.nanmean(),
-            "without_gap": 1 - disparity.defined.float().mean(),
+            "gap_signed": gap.nanmean(),
+            "without_gap": 1 - defined.float().mean(),
             "spread": spread.mean(),
         }
-        if penalty.thresholds:
-            lam, _, exact = penalty.thresholds[-1]
+        if thresholds:
+            lam, _, exact = thresholds[-1]
             self.last["threshold"] = lam[lam.isfinite()].mean()
             error = (lam - exact).abs() / spread
             self.last["threshold_error"] = error[exact.isfinite()].mean()
+        return Estimate(value, grad)
 
 
-def list_spread(scores: Tensor, batch: Batch) -> Tensor:
-    """Return the population standard deviation of each list's scores, ``[Q]``."""
-    variance = (batch.slot_counts * _centred(scores, batch) ** 2).sum(-1) / batch.n_represented
-    return variance.sqrt().clamp(min=SMALLEST_SPREAD)
+class RegisteredRanking(nn.Module):
+    """A ranking loss that `register_method` was given, its results checked.
+
+    Args:
+        ranking: A function of ``(scores, batch)``, or a class of such modules.
+        n_queries: Number of queries (N), for a class.
+    """
+
+    def __init__(self, ranking: Callable[..., Any], n_queries: int) -> None:
+        super().__init__()
+        self.loss = ranking(n_queries=n_queries) if isinstance(ranking, type) else ranking
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Return the loss and its gradient; `selection`, for NDCG at the top K, is not used."""
+        found = self.loss(scores, batch)
+        pair = isinstance(found, tuple) and len(found) == 2
+        grad = found[1] if pair else None
+        if not isinstance(grad, Tensor) or grad.shape != scores.shape:
+            name = getattr(self.loss, "__name__", type(self.loss).__name__)
+            raise InputError(
+                f"a registered ranking loss must return the loss and its gradient in the "
+                f"scores, of shape {list(scores.shape)}; {name} does not"
+            )
+        value = torch.as_tensor(found[0]).detach().to(scores.dtype).reshape(())
+        return Estimate(value, grad.detach().to(scores.dtype))
 
 
-def anchor_spread(scores: Tensor, batch: Batch, spread: Tensor) -> Estimate:
-    """Return the mean over lists of 1/2 (spread - 1)^2 and its gradient."""
-    slope = (spread - 1) / (batch.n_represented * spread)
-    value = ((spread - 1) ** 2).mean() / 2
-    grad = slope[:, None] * (batch.slot_counts * _centred(scores, batch)) / len(scores)
-    return Estimate(value, grad)
+def list_spread(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the population standard deviation of each list's scores, ``[Q]``.
 
-
-def _centred(scores: Tensor, batch: Batch) -> Tensor:
-    """Return scores minus the mean of their list, 0 off the list, ``[Q, L]``."""
+    And the scores minus the mean of their list, 0 off the list, ``[Q, L]``.
+    """
     mean = (scores * batch.slot_counts).sum(-1) / batch.n_represented
-    return (scores - mean[:, None]) * batch.mask
+    centred = (scores - mean[:, None]) * batch.mask
+    variance = (batch.slot_counts * centred**2).sum(-1) / batch.n_represented
+    return variance.sqrt().clamp(min=SMALLEST_SPREAD), centred
 
 
 def _select(
@@ -258,13 +244,5 @@ def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float
     exact = ExactThreshold(k, of_catalogue=of_catalogue, with_slope=with_slope)
     if settings.threshold == "exact":
         return exact
-    return TrackedThreshold(
-        exact,
-        n_queries,
-        eta_0=settings.eta_0,
-        gamma_4=settings.gamma_4,
-        tau_1=settings.tau_1,
-        tau_2=settings.tau_2,
-        epsilon=settings.epsilon,
-        start=start,
-    )
+    smoothing = Smoothing(*(getattr(settings, name) for name in Smoothing._fields))
+    return TrackedThreshold(exact, n_queries, smoothing, start=start)

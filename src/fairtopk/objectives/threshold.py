@@ -1,4 +1,4 @@
-"""The threshold lambda that ends the top K of a list: Eqs. 10, 13 and 23.
+"""The threshold lambda that ends the top K of a list, and the selector: Eqs. 10, 11, 13, 23.
 
 lambda is the (K+1)-th largest score (Eq. 10), found by selection or tracked by stochastic steps
 on the smoothed problem of Eq. 13,
@@ -39,6 +39,52 @@ class Threshold(NamedTuple):
     exact: Tensor
 
 
+class Selection(NamedTuple):
+    """How much each slot counts, psi(h - lambda), and how that changes with the scores.
+
+    Attributes:
+        psi: Weight of each slot, ``[Q, L]``, or of the first R slots, ``[Q, R]``.
+        slope: psi' in the shape of `psi`; None freezes psi.
+        lam_slope: d lambda / d h, ``[Q, L]``; None freezes lambda.
+    """
+
+    psi: Tensor
+    slope: Tensor | None = None
+    lam_slope: Tensor | None = None
+
+    def add_selector_gradient(self, grad: Tensor, d_value_d_psi: Tensor) -> None:
+        """Add the gradient through psi and lambda to `grad`, ``[Q, L]``, in place.
+
+        With v_i = (d value / d psi_i) psi'_i, slot k gets v_k - (d lambda / d h_k) sum_i v_i.
+        `d_value_d_psi` may cover the first R slots only, ``[Q, R]``.
+        """
+        if self.slope is None:
+            return
+        rows = d_value_d_psi.shape[1]
+        through_psi = self.slope[:, :rows] * d_value_d_psi
+        grad[:, :rows] += through_psi
+        if self.lam_slope is not None:
+            grad -= self.lam_slope * through_psi.sum(-1, keepdim=True)
+
+
+class Smoothing(NamedTuple):
+    """Constants of the smoothed problem (Eq. 13) and of the steps on it (Eq. 23).
+
+    Attributes:
+        eta_0: Step size.
+        gamma_4: Weight of fresh derivatives in their averages s and v.
+        tau_1: Width of the smoothing.
+        tau_2: Weight of the quadratic term; it moves the effective K by n tau_2 lambda.
+        epsilon: Added to K, between 0 and 1.
+    """
+
+    eta_0: float = 0.01
+    gamma_4: float = 0.9
+    tau_1: float = 0.001
+    tau_2: float = 1e-4
+    epsilon: float = 0.25
+
+
 class ExactThreshold(nn.Module):
     """The (K+1)-th largest score of each list (Eq. 10).
 
@@ -53,17 +99,13 @@ class ExactThreshold(nn.Module):
         self, k: float, *, of_catalogue: bool = False, with_slope: bool = False
     ) -> None:
         super().__init__()
-        self.k = k
-        self.of_catalogue, self.with_slope = of_catalogue, with_slope
-
-    def list_length(self, batch: Batch) -> Tensor:
-        """Return the length n of the list whose positions K counts, ``[Q]``."""
-        return batch.n_items if self.of_catalogue else batch.n_slots
+        self.k, self.of_catalogue, self.with_slope = k, of_catalogue, with_slope
 
     def forward(self, scores: Tensor, batch: Batch) -> Threshold:
         """Return the threshold of each list."""
+        length = batch.n_items if self.of_catalogue else batch.n_slots
         # In this order a sample that counts as uniform gives exactly K.
-        k = self.k * (batch.n_represented / self.list_length(batch))
+        k = self.k * (batch.n_represented / length)
         lam, slot = topk_threshold(scores, batch.slot_counts, k)
         lam_slope = None
         if self.with_slope:
@@ -78,11 +120,7 @@ class TrackedThreshold(nn.Module):
     Args:
         exact: Finds the list's own threshold, where a query's first visit starts.
         n_queries: Rows of the tables.
-        eta_0: Step size.
-        gamma_4: Weight of fresh derivatives in their averages s and v.
-        tau_1: Width of the smoothing.
-        tau_2: Weight of the quadratic term; it moves the effective K by n tau_2 lambda.
-        epsilon: Added to K, between 0 and 1.
+        smoothing: Constants of the problem and of the steps.
         start: lambda before a query's first visit; NaN starts at the list's own threshold.
     """
 
@@ -92,36 +130,32 @@ class TrackedThreshold(nn.Module):
         self,
         exact: ExactThreshold,
         n_queries: int,
+        smoothing: Smoothing,
         *,
-        eta_0: float = 0.01,
-        gamma_4: float = 0.9,
-        tau_1: float = 0.001,
-        tau_2: float = 1e-4,
-        epsilon: float = 0.25,
         start: float = math.nan,
     ) -> None:
         super().__init__()
-        self.exact = exact
-        self.eta_0, self.epsilon = eta_0, epsilon
-        self.tau = {"tau_1": tau_1, "tau_2": tau_2}
+        self.exact, self.smoothing = exact, smoothing
         self.register_buffer("lam", torch.full((n_queries,), start))
-        self.s_q = MovingAverage(n_queries, gamma=gamma_4, start=start)
-        self.v_q = MovingAverage(n_queries, gamma=gamma_4, start=start)
+        self.s_q = MovingAverage(n_queries, gamma=smoothing.gamma_4, start=start)
+        self.v_q = MovingAverage(n_queries, gamma=smoothing.gamma_4, start=start)
 
     def forward(self, scores: Tensor, batch: Batch) -> Threshold:
         """Take one step for each list; return the new thresholds."""
-        exact = self.exact(scores, batch)
+        exact, (eta_0, _, tau_1, tau_2, epsilon) = self.exact(scores, batch), self.smoothing
         # A list no longer than K has no threshold to track.
         tracked = exact.lam.isfinite()
         old = self.lam[batch.query]
         old = torch.where(old.isnan(), exact.lam, old).masked_fill(~tracked, 0)
-        length = self.exact.list_length(batch).to(batch.weight.dtype)
-        top = self.exact.k / length * (1 + self.epsilon / self.exact.k)  # (K + eps) / n
-        slope = threshold_slope(scores, batch.slot_weights, old, top, **self.tau)
-        curvature, cross = threshold_curvature(scores, batch.slot_weights, old, **self.tau)
+        length = batch.n_items if self.exact.of_catalogue else batch.n_slots
+        top = self.exact.k / length.to(batch.weight.dtype)
+        top = top * (1 + epsilon / self.exact.k)  # (K + eps) / n
+        slope, curvature, cross = threshold_derivatives(
+            scores, batch.slot_weights, old, top, tau_1=tau_1, tau_2=tau_2
+        )
         s = self.s_q.update(batch.query, curvature, where=tracked)  # Eq. 23, s_{q,t+1}
         v = self.v_q.update(batch.query, slope, where=tracked)  # Eq. 23, v_{q,t+1}
-        lam = old - self.eta_0 * v  # Eq. 23, lambda_{q,t+1}
+        lam = old - eta_0 * v  # Eq. 23, lambda_{q,t+1}
         if self.training and torch.is_grad_enabled():
             self.lam[batch.query[tracked]] = lam[tracked].to(self.lam.dtype)
         # d lambda / d h = -(d2G / dl dh) / s. Without tau_2 there is no curvature where no
@@ -136,13 +170,7 @@ class TrackedThreshold(nn.Module):
 
 
 def threshold_objective(
-    scores: Tensor,
-    weights: Tensor,
-    lam: Tensor,
-    top: Tensor,
-    *,
-    tau_1: float,
-    tau_2: float,
+    scores: Tensor, weights: Tensor, lam: Tensor, top: Tensor, *, tau_1: float, tau_2: float
 ) -> Tensor:
     """Return G(lambda) of Eq. 13, ``[Q]``; `TrackedThreshold` steps towards its minimiser.
 
@@ -159,24 +187,18 @@ def threshold_objective(
     return top * lam + tau_2 / 2 * lam**2 + (weights * soft).sum(-1)  # Eq. 13
 
 
-def threshold_slope(
+def threshold_derivatives(
     scores: Tensor, weights: Tensor, lam: Tensor, top: Tensor, *, tau_1: float, tau_2: float
-) -> Tensor:
-    """Return G'(lambda), ``[Q]``; the arguments are those of `threshold_objective`."""
-    above = torch.sigmoid((scores - lam[:, None]) / tau_1)
-    return top + tau_2 * lam - (weights * above).sum(-1)
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return G'(lambda) and G''(lambda), ``[Q]`` each, and -d2G / (dl dh), ``[Q, L]``.
 
-
-def threshold_curvature(
-    scores: Tensor, weights: Tensor, lam: Tensor, *, tau_1: float, tau_2: float
-) -> tuple[Tensor, Tensor]:
-    """Return G''(lambda), ``[Q]``, and minus the cross derivative d2G / (dl dh), ``[Q, L]``.
-
-    By the implicit function theorem d lambda / d h is the second over the first.
+    By the implicit function theorem d lambda / d h is the third over the second. The arguments
+    are those of `threshold_objective`.
     """
     above = torch.sigmoid((scores - lam[:, None]) / tau_1)
+    slope = top + tau_2 * lam - (weights * above).sum(-1)  # G' of Eq. 13
     cross = weights * above * (1 - above) / tau_1
-    return tau_2 + cross.sum(-1), cross
+    return slope, tau_2 + cross.sum(-1), cross  # G' and G'' of Eq. 13, as Eq. 23 averages them
 
 
 def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> Tensor:
@@ -187,7 +209,7 @@ def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> Tensor:
         lam: Threshold of each list, ``[Q]``; -inf selects everything.
         sharpness: beta of each list, ``[Q]``.
     """
-    return torch.sigmoid(sharpness[:, None] * (scores - lam[:, None]))
+    return torch.sigmoid(sharpness[:, None] * (scores - lam[:, None]))  # psi of Eq. 11
 
 
 def select_slope(psi: Tensor, sharpness: Tensor) -> Tensor:
