@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from fairtopk.checkpoints import Saved
 from fairtopk.metrics.intervals import means_with_intervals
 from fairtopk.reporting.results import collect, with_reranked
 from fairtopk.reproduce import output as paper_outputs
@@ -18,6 +17,7 @@ from fairtopk.reproduce.views import PaperView, paper_view
 from fairtopk.runs.config_file import dump_config
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.result import Identity, config_digest, write_result
+from fairtopk.storage import Saved
 
 USERS, KS = 40, (50, 100, 200)
 REAL = "tradeoff-exposure_gap"  # the figure that is drawn

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from fairtopk.checkpoints import Saved, load_pair, load_tensors, save_pair, save_tensors
 from fairtopk.errors import InputError
+from fairtopk.storage import Saved, load_pair, load_tensors, save_pair, save_tensors
 
 
 def pair(step: int) -> tuple[Saved, Saved]:

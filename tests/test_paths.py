@@ -14,8 +14,7 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk import paths
-from fairtopk import paths as bounds
+from fairtopk import checks, storage
 from fairtopk.data import archive
 from fairtopk.data import tables as text
 from fairtopk.data.columns import Origin
@@ -147,7 +146,7 @@ def test_what_cannot_separate_fields_is_refused(tmp_path: Path, mark: str) -> No
 def test_a_file_that_no_memory_holds_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "memory_bytes", lambda: 4 * 10**9)
+    monkeypatch.setattr(storage, "memory_bytes", lambda: 4 * 10**9)
     for name, reader in (("a.csv", "audit"), ("a.txt", "letor")):
         path = written(tmp_path / name, ROWS)
         os.truncate(path, 3 * 10**9)  # of holes, which take no room
@@ -159,7 +158,7 @@ def test_a_file_that_no_memory_holds_is_refused(
 def test_what_unpacks_to_far_more_than_its_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "LEAST_BOMB", 2**16)
+    monkeypatch.setattr(storage, "LEAST_BOMB", 2**16)
     vast = b"1::1::5::1\n" + b"0" * 2**20
     with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("ratings.dat", vast)
@@ -187,7 +186,7 @@ def test_more_files_than_the_bound_are_refused(
 
 
 def test_more_groups_than_the_bound_are_refused() -> None:
-    many = bounds.MOST_GROUPS + 1
+    many = checks.MOST_GROUPS + 1
     frame = pl.DataFrame({"u": [1] * many, "i": range(many), "g": map(str, range(many))})
     with pytest.raises(
         ft.InputError, match="has 1,001 groups, and at most 1,000 are told apart"
@@ -235,8 +234,8 @@ def test_the_docs_list_the_bounds() -> None:
     page = (Path(__file__).parents[1] / "docs" / "data.md").read_text(encoding="utf-8")
     stated = set(re.findall(r"\d[\d,]*\d|\d", page))
     for bound in (
-        bounds.MOST_LINE_BYTES, bounds.MOST_COLUMNS, bounds.MOST_ROWS, bounds.MOST_FEATURE,
-        bounds.MOST_FILES, bounds.MOST_UNPACKED, bounds.MOST_GROUPS, bounds.LARGEST_RELEVANCE,
+        storage.MOST_LINE_BYTES, storage.MOST_COLUMNS, storage.MOST_ROWS, storage.MOST_FEATURE,
+        storage.MOST_FILES, storage.MOST_UNPACKED, checks.MOST_GROUPS, checks.LARGEST_RELEVANCE,
     ):  # fmt: skip
         assert f"{bound:,.0f}" in stated
 

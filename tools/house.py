@@ -252,6 +252,8 @@ def _trace(task: str) -> None:
         path = frame.f_code.co_filename
         if event != "call" or path in seen or not path.startswith(root):
             return
+        if not path.endswith(".py"):  # a compiled template
+            return
         # Bodies of modules and classes are no functions, and what they call is importing.
         caller: FrameType | None = frame
         while caller is not None:

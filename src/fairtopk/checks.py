@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from fairtopk.errors import InputError, KindError
 from fairtopk.terminal import shown
 
+MOST_GROUPS = 1_000  # that items fall into
+LARGEST_RELEVANCE = 100.0  # 2^y must fit float32 with room for a sum
 LARGEST_WHOLE = 2**63 - 1  # that int64 can hold
 LONGEST_NAME = 255  # bytes of a file's name, of common file systems
 

@@ -1,7 +1,15 @@
-"""Errors for users, each with the exit code of the command line."""
+"""How a command ends: exit codes, errors for users, and the signals that stop it."""
 
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import IntEnum
-from typing import Self
+from types import FrameType
+from typing import NoReturn, Self
+
+# Signals that would end a process without a word; a terminal that closes sends SIGHUP.
+ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class Exit(IntEnum):
@@ -57,3 +65,60 @@ class Stopped(BaseException):
 
 
 STOPS = (KeyboardInterrupt, Stopped)  # raised when a user stops a command
+
+
+def stop(number: int) -> NoReturn:
+    """Raise what a signal stands for."""
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise Stopped(number)
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, leaving nothing half-written.
+
+    One that is ignored, as SIGHUP is under nohup, stays ignored.
+    """
+    with _handling(lambda number, frame: stop(number), ENDING):
+        yield
+
+
+@contextmanager
+def finishing_steps() -> Iterator[Callable[[], int | None]]:
+    """Yield a function that returns the signal that asks to stop, or None.
+
+    The step under way is finished first, for training cannot go on from half a step; a second
+    signal stops at once. Outside the main thread, where signals cannot be handled, there is
+    none.
+    """
+    asked: int | None = None
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked is not None:
+            stop(number)
+        asked = number
+
+    with _handling(note, [signal.SIGINT, *ENDING]):
+        yield lambda: asked
+
+
+@contextmanager
+def _handling(
+    handler: Callable[[int, FrameType | None], None], numbers: list[signal.Signals]
+) -> Iterator[None]:
+    """Handle some signals for a while."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)

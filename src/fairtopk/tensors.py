@@ -13,9 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.checks import LARGEST_RELEVANCE, MOST_GROUPS
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.threads import run_all
-from fairtopk.paths import LARGEST_RELEVANCE, MOST_GROUPS
 from fairtopk.terminal import shown
 
 Values = Tensor | NDArray[Any]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk import paths
+from fairtopk import storage
 from fairtopk.data import letor
 from fairtopk.data.groups import GroupRule, groups_from
 from fairtopk.data.letor import read_letor
@@ -198,7 +198,7 @@ def test_a_matrix_past_what_the_machine_or_the_limit_holds_is_refused_with_its_s
     monkeypatch.setattr(letor, "LIMIT_BYTES", 79_999)
     with pytest.raises(InputError, match=r"2 documents by 10,000 features would take 0\.0 GB"):
         read_letor(path)
-    monkeypatch.setattr(paths, "memory_bytes", lambda: 100_000)
+    monkeypatch.setattr(storage, "memory_bytes", lambda: 100_000)
     with pytest.raises(InputError, match=r"features takes 0\.0 GB, and at most half of this"):
         read_letor(path)
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fairtopk.checkpoints import load_tensors, save_tensors
 from fairtopk.runs.result_format import sealed
+from fairtopk.storage import load_tensors, save_tensors
 
 Do = Callable[[Path], None]
 

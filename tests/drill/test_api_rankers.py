@@ -27,7 +27,7 @@ from drill.wrong import (
 )
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors, save_tensors
+from fairtopk.storage import load_tensors, save_tensors
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

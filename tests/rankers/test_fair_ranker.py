@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors, save_tensors
 from fairtopk.data.synthetic import Documents, make_documents
 from fairtopk.rankers.fair_ranker import FairRanker
+from fairtopk.storage import load_tensors, save_tensors
 
 SHORT = {"k": 5, "epochs": 3}
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from fairtopk.checkpoints import Saved
 from fairtopk.metrics.intervals import means_with_intervals
 from fairtopk.runs.config_file import check_config, dump_config, load_config
 from fairtopk.runs.result import Identity, config_digest, write_result
+from fairtopk.storage import Saved
 
 USERS = 60
 GAPS = ("exposure_gap", "rank_exposure_gap")

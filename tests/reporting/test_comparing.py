@@ -13,12 +13,12 @@ from rich.console import Console
 from torch import Tensor
 
 import fairtopk as ft
-from fairtopk.checkpoints import Saved
 from fairtopk.reporting.compare import Comparison
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.result import Identity, write_result
 from fairtopk.runs.run import train_run
 from fairtopk.statistics import holm, paired_difference
+from fairtopk.storage import Saved
 
 ABOUT = {
     "data": "films", "checksum": "1f", "split": "last 5", "part": "test", "protocol": "sampled",

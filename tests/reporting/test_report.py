@@ -7,7 +7,6 @@ import pytest
 import torch
 from catalogues import full_lists
 
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.batch import candidate_batch
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
@@ -19,6 +18,7 @@ from fairtopk.runs.config_file import check_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import cached_loader, open_run
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 
 K = 10
 

@@ -7,7 +7,6 @@ import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
@@ -17,6 +16,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 
 
 def config(c: float = 1.0, *, unrated: int = 40, **robust: Any) -> Config:

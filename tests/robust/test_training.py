@@ -11,7 +11,6 @@ import torch
 from kills import SAVE, State, run
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
@@ -21,6 +20,7 @@ from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 from fairtopk.runs.stages import AnyTrainer
+from fairtopk.storage import load_tensors
 
 SMALL = {"rounds": 2, "iterations": 4, "users": 100}
 FEW = SyntheticShape(120, 150, 4_000)

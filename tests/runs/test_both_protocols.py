@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.cli.train import show_result
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Lists
@@ -35,6 +34,7 @@ from fairtopk.runs.result import Identity
 from fairtopk.runs.result_format import sealed
 from fairtopk.runs.run import train_run
 from fairtopk.runs.sweep import run_cell
+from fairtopk.storage import load_tensors
 
 BASE: dict[str, Any] = {
     "data": {"source": "synthetic"},

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import fairtopk as ft
-from fairtopk import paths
+from fairtopk import storage
 from fairtopk.errors import InputError
 from fairtopk.models.features import FEATURE_MODELS, FeatureModel, feature_scorer
 from fairtopk.runs.build import build_sampler, build_scorer, n_weights
@@ -42,7 +42,7 @@ def test_those_of_a_model_of_features_are_too(name: FeatureModel) -> None:
 def test_a_batch_that_does_not_fit_into_memory_is_refused(
     data: ft.Interactions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "memory_bytes", lambda: 1_000_000_000)
+    monkeypatch.setattr(storage, "memory_bytes", lambda: 1_000_000_000)
     lists = ft.split(data, test=1, validation=0)
     for rated, refused in ((10, False), (10_000_000, True)):
         sizes = {"rated": rated, "unrated": 300}
@@ -59,7 +59,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
 def test_a_model_that_does_not_fit_into_memory_is_refused(
     name: str, takes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "memory_bytes", lambda: 16_000_000_000)
+    monkeypatch.setattr(storage, "memory_bytes", lambda: 16_000_000_000)
     build_scorer(config(name=name), Counted())
     with pytest.raises(InputError) as error:
         build_scorer(config(name=name, width=10_000_000), Counted())

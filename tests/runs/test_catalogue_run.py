@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_pair, load_tensors
 from fairtopk.lists.users import Lists
 from fairtopk.objectives.methods import METHODS
 from fairtopk.runs import build
@@ -17,6 +16,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config
 from fairtopk.runs.run import train_run
 from fairtopk.runs.stages import AnyTrainer
+from fairtopk.storage import load_pair, load_tensors
 from fairtopk.training.samplers import ListSampler
 
 METHOD = {"name": "kso-red", "preset": "catalogue", "k": 10, "c_relative": 1.0}

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.evaluation import evaluate_full
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import catalogue_scores, top_items
@@ -23,6 +22,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.run import build_trainer, shared_stages, train_run
 from fairtopk.serving.model_card import model_card
+from fairtopk.storage import load_tensors
 from fairtopk.training.loop import Trainer
 
 K = 20

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.queries import QueryLists
 from fairtopk.models.scoring import score
 from fairtopk.reporting.page import report
@@ -25,6 +24,7 @@ from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 from fairtopk.runs.stages import AnyTrainer
 from fairtopk.serving.export import export_run
+from fairtopk.storage import load_tensors
 
 DPR = {"batches": 1, "samples": 100}
 GAME = {"rounds": 2, "iterations": 5}

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
 from fairtopk.runs import build
@@ -20,6 +19,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 from fairtopk.training.loop import Trainer
 
 K = 20

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from fairtopk.checkpoints import load_tensors
 from fairtopk.cli.app import main
 from fairtopk.cli.train import verdict
 from fairtopk.errors import Exit, InputError, TrainingError
@@ -35,6 +34,7 @@ from fairtopk.runs.open import open_run
 from fairtopk.runs.result import read_result
 from fairtopk.runs.result_format import sealed
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 
 TOML = """
 [model]

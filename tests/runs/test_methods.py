@@ -10,13 +10,13 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.users import Lists
 from fairtopk.objectives.methods import METHODS, PRESETS, methods_of
 from fairtopk.runs.build import build_objective, build_sampler
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 
 FAIR = [name for name, method in METHODS.items() if method.fairness != "none"]
 

@@ -12,7 +12,6 @@ import torch
 from commands import Run
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.page import sweep_page
@@ -24,6 +23,7 @@ from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import OpenRun, open_run
 from fairtopk.runs.rerank import result_name
 from fairtopk.runs.run import train_run
+from fairtopk.storage import load_tensors
 
 K = 10
 

@@ -10,7 +10,6 @@ import torch
 from kills import CHANGE, SAVE, STEP, State, run
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.users import Lists
 from fairtopk.runs import build
 from fairtopk.runs import build as phases
@@ -19,6 +18,7 @@ from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import is_begun, train_run
+from fairtopk.storage import load_tensors
 from fairtopk.training.loop import Trainer
 
 BASE: dict[str, Any] = {

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from filelock import FileLock
 
 import fairtopk as ft
-from fairtopk import checkpoints
-from fairtopk.checkpoints import MODEL, Saved, load_tensors, save_pair, save_tensors
 from fairtopk.cli.train import show_result
-from fairtopk.errors import Exit, Stopped
+from fairtopk.errors import ENDING, Exit, Stopped
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
 from fairtopk.runs import run
@@ -30,7 +29,7 @@ from fairtopk.runs.result_format import sealed
 from fairtopk.runs.run import build_trainer, train_run
 from fairtopk.runs.stages import begin_after, shared_stages
 from fairtopk.serving.export import export_run
-from fairtopk.signals import ENDING
+from fairtopk.storage import MODEL, Saved, load_tensors, save_pair, save_tensors
 from fairtopk.training.loop import Trainer
 
 
@@ -171,7 +170,7 @@ def test_a_full_disk_loses_nothing_and_resume_goes_on(
     runs: Path, lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """Only so many files of tensors can be written: from the first checkpoint on."""
-    written, save = 0, checkpoints.save_file
+    written, save = 0, safetensors.torch.save_file
 
     def full(*given: Any) -> None:
         nonlocal written
@@ -180,7 +179,7 @@ def test_a_full_disk_loses_nothing_and_resume_goes_on(
         written += 1
         save(*given)
 
-    monkeypatch.setattr(checkpoints, "save_file", full)
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
     with pytest.raises(ft.InputError, match=r"^cannot write .*: no space left on device$"):
         train_run(config(), tmp_path / "run", lists=lists)
     monkeypatch.undo()

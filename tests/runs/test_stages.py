@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.checkpoints import load_tensors
 from fairtopk.lists.users import Lists
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
@@ -17,6 +16,7 @@ from fairtopk.runs.grid import Cell
 from fairtopk.runs.run import train_run
 from fairtopk.runs.stages import AnyTrainer, teacher_key
 from fairtopk.runs.sweep import room_of
+from fairtopk.storage import load_tensors
 
 BASE: dict[str, Any] = {
     "model": {"name": "mf", "width": 8},

@@ -14,9 +14,7 @@ from kills import SAVE, State, run
 from torch import nn
 
 import fairtopk as ft
-from fairtopk import checkpoints
-from fairtopk import storage as locks
-from fairtopk.checkpoints import save_tensors
+from fairtopk import storage
 from fairtopk.cli.sweep import say_room
 from fairtopk.errors import Exit, InputError
 from fairtopk.lists.users import Lists
@@ -32,6 +30,7 @@ from fairtopk.runs.sweep import (
     run_sweep,
 )
 from fairtopk.runs.workers import Finished
+from fairtopk.storage import save_tensors
 from fairtopk.training.loop import Trainer
 
 pytestmark = pytest.mark.slow  # processes that import torch, and train
@@ -134,7 +133,7 @@ def test_a_second_sweep_is_kept_out_of_a_folder_while_one_is_at_work(
     """The lock of another process is one that this process did not take through `alone_in`."""
     out = tmp_path / "out"
     out.mkdir()
-    with (out / locks.LOCK).open("w") as lock:
+    with (out / storage.LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(ft.InputError, match="another process is at work in"):
             run_sweep(load_sweep(toml), out)
@@ -290,7 +289,7 @@ def test_room_is_told_for_the_checkpoint_that_is_being_written_too(
         save_tensors(path, *saved)
         sizes.append(sum(one.stat().st_size for one in path.parent.glob("*.safetensors")))
 
-    monkeypatch.setattr(checkpoints, "save_tensors", save)
+    monkeypatch.setattr(storage, "save_tensors", save)
     run_cell(cell, tmp_path)
     assert len(sizes) == 6  # three epochs, two files
     assert max(sizes) <= room_of([cell]).at_work < 4 * max(sizes)

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from fairtopk.cli.console import lengths
+from fairtopk.errors import stop
 from fairtopk.runs import workers as module
 from fairtopk.runs.workers import DIED, SPAWN, Finished, Workers
-from fairtopk.signals import stop
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ import pytest
 from commands import Run
 from torch import nn
 
-from fairtopk.checkpoints import load_tensors
 from fairtopk.models.scoring import score
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.measure import measure_run
@@ -24,6 +23,7 @@ from fairtopk.serving import export as exporting
 from fairtopk.serving import recommend as recommended
 from fairtopk.serving.model_card import model_card
 from fairtopk.serving.recommend import catalogue_of, recommend
+from fairtopk.storage import load_tensors
 
 needs_onnx = pytest.mark.skipif(
     any(exporting.find_spec(name) is None for name in exporting.NEEDED),

@@ -58,8 +58,7 @@ from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
 from fairtopk.metrics.gaps import NOTIONS
 from fairtopk.metrics.names import SOFTMAX_GAPS, audit_definitions
-from fairtopk.paths import sha256_of
-from fairtopk.storage import jsonable, write_text
+from fairtopk.storage import jsonable, sha256_of, write_text
 from fairtopk.terminal import Progress, shown
 
 AUDIT = "audit.json"

@@ -21,7 +21,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.checks import checked_path
+from fairtopk.checks import LARGEST_RELEVANCE, checked_path
 from fairtopk.data.columns import (
     OPAQUE,
     Origin,
@@ -36,11 +36,10 @@ from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_ta
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
-from fairtopk.paths import (
-    LARGEST_RELEVANCE,
+from fairtopk.storage import (
     MOST_FILES,
     MOST_LINE_BYTES,
-    check_input,
+    check_file,
     open_file,
     sha256_of,
 )
@@ -174,7 +173,7 @@ def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
     files: list[Path] = []
     seen: set[Path] = set()
     for path in map(Path, given):
-        check_input(path)
+        check_file(path, or_folder=True)
         if not path.is_dir():
             files.append(path)
             continue

@@ -26,8 +26,7 @@ from rich.progress import (
 from rich.progress import Progress as Bars
 from typer.exceptions import TyperException
 
-from fairtopk.errors import Exit, InputError, Stopped
-from fairtopk.signals import ending_in_order
+from fairtopk.errors import Exit, InputError, Stopped, ending_in_order
 from fairtopk.terminal import printable, shown
 
 if TYPE_CHECKING:

@@ -40,9 +40,9 @@ def train(
         train_to_goal(settings, goal, out, resume=resume, no_cache=no_cache)
         return
 
-    from fairtopk.checkpoints import MODEL
     from fairtopk.runs.result import METRICS, resume_command
     from fairtopk.runs.run import train_run
+    from fairtopk.storage import MODEL
 
     finished = (out / METRICS).exists()
     with training_progress(f"{settings.method.name} on {settings.data.source}") as progress:

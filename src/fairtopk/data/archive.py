@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fairtopk.errors import InputError
-from fairtopk.paths import (
+from fairtopk.storage import (
     MOST_FILES,
-    check_input,
+    check_file,
     most_unpacked,
     open_file,
     refuse_large,
@@ -50,7 +50,7 @@ class Archive:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        check_input(self.path)
+        check_file(self.path, or_folder=True)
         self._zip: zipfile.ZipFile | None = None
         self._sizes: dict[str, int]
         if self.path.is_dir():

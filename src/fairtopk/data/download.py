@@ -20,8 +20,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from fairtopk.errors import InputError
-from fairtopk.paths import MOST_DOWNLOAD, check_file, open_file, read_small
-from fairtopk.storage import write_text
+from fairtopk.storage import MOST_DOWNLOAD, check_file, open_file, read_small, write_text
 
 Progress = Callable[[int, int | None], None]
 

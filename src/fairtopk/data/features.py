@@ -16,6 +16,7 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
+from fairtopk.checks import LARGEST_RELEVANCE
 from fairtopk.data.columns import (
     Grouped,
     Origin,
@@ -29,7 +30,6 @@ from fairtopk.data.columns import (
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
-from fairtopk.paths import LARGEST_RELEVANCE
 from fairtopk.terminal import shown
 
 Labels = tuple[NDArray[np.int32], tuple[str, ...]]

@@ -12,10 +12,9 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.checks import checked_text
+from fairtopk.checks import MOST_GROUPS, checked_text
 from fairtopk.data.columns import OPAQUE, Origin, as_polars, check_ids
 from fairtopk.errors import InputError, KindError
-from fairtopk.paths import MOST_GROUPS
 from fairtopk.terminal import shown
 
 CONDITIONS = ("contains", "equals", "below", "at_least")

@@ -24,7 +24,7 @@ from fairtopk.data.features import (
 )
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.errors import InputError
-from fairtopk.paths import MOST_FEATURE, refuse_large
+from fairtopk.storage import MOST_FEATURE, refuse_large
 
 LIMIT_BYTES = 8_000_000_000
 SHOWN = 60  # characters of a bad line

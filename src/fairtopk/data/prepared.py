@@ -16,8 +16,7 @@ from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import RATING_RANGE, Columns, Tables
 from fairtopk.data.tables import read_parquet
 from fairtopk.errors import InputError
-from fairtopk.paths import read_small, sha256_of
-from fairtopk.storage import replacing
+from fairtopk.storage import read_small, replacing, sha256_of
 
 CARD, RATINGS, ITEMS, FEATURES = (
     "card.json",

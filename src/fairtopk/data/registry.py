@@ -32,8 +32,7 @@ from fairtopk.data.netflix import read_netflix
 from fairtopk.data.synthetic import load_synthetic
 from fairtopk.data.tables import read_features_file, read_ratings_file
 from fairtopk.errors import InputError
-from fairtopk.paths import read_small, sha256_of
-from fairtopk.storage import write_text
+from fairtopk.storage import read_small, sha256_of, write_text
 from fairtopk.terminal import shown
 
 GROUPLENS = "https://grouplens.org/datasets/movielens/"

@@ -29,7 +29,7 @@ from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import Columns, Tables
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
-from fairtopk.paths import (
+from fairtopk.storage import (
     MOST_COLUMNS,
     MOST_LINE_BYTES,
     MOST_ROWS,

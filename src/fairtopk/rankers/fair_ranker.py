@@ -17,7 +17,6 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import nn
 
-from fairtopk.checkpoints import save_tensors
 from fairtopk.checks import (
     checked_choice,
     checked_flag,
@@ -33,6 +32,7 @@ from fairtopk.rankers.fitted import FeatureRanker, IdRanker
 from fairtopk.rankers.fitting import feature_settings, id_config
 from fairtopk.rankers.frames import frame_like, frame_of, ids_of
 from fairtopk.rankers.saved import KIND, read_ranker
+from fairtopk.storage import save_tensors
 
 
 class Estimator:

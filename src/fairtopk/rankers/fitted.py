@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.checkpoints import Saved
 from fairtopk.data.features import Features
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError
@@ -40,6 +39,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.run import build_trainer
 from fairtopk.serving.recommend import Catalogue, catalogue_of, recommend
+from fairtopk.storage import Saved
 from fairtopk.training.loop import under
 
 

@@ -8,10 +8,10 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk.checks import LARGEST_RELEVANCE
 from fairtopk.data.columns import FRAME_ERRORS, first_line
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError, KindError
-from fairtopk.paths import LARGEST_RELEVANCE
 from fairtopk.tensors import tensor_fault
 
 # How the arguments of `fit` are called where they stand beside features in one table.

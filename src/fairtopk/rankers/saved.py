@@ -8,9 +8,9 @@ import torch
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from torch import Tensor
 
-from fairtopk.checkpoints import Saved, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.rankers.fitting import MOST_WIDTH
+from fairtopk.storage import Saved, load_tensors
 from fairtopk.terminal import shown
 
 KIND = "fairtopk ranker 1"

@@ -8,7 +8,6 @@ import polars as pl
 import torch
 from rich.table import Table
 
-from fairtopk.checkpoints import Saved
 from fairtopk.checks import checked_path
 from fairtopk.errors import InputError, KindError
 from fairtopk.reporting.tables import latex_table
@@ -25,7 +24,7 @@ from fairtopk.runs.result import (
     resume_command,
 )
 from fairtopk.statistics import Difference, holm, paired_differences
-from fairtopk.storage import replacing, write_text
+from fairtopk.storage import Saved, replacing, write_text
 from fairtopk.terminal import add_row, as_text, shown, table
 
 GIVE = (

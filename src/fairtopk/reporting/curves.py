@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
-from fairtopk.checkpoints import load_tensors
 from fairtopk.metrics.names import GAPS, MSE, OVERALL, lists_label
 from fairtopk.reporting.results import USER, Result
 from fairtopk.statistics import FLIPS, Difference, holm, paired_differences
+from fairtopk.storage import load_tensors
 
 NOT_GAPS = ("_signed", "_floor", "_p")
 LEVEL = 0.05

@@ -17,7 +17,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.checkpoints import load_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch, candidate_batch
 from fairtopk.lists.queries import QueryPart, feature_batch
@@ -31,7 +30,7 @@ from fairtopk.reporting.results import Rankings, Result
 from fairtopk.runs.config import Config
 from fairtopk.runs.open import Load, open_run
 from fairtopk.runs.result import USER
-from fairtopk.storage import jsonable, read_text, write_text
+from fairtopk.storage import jsonable, load_tensors, read_text, write_text
 from fairtopk.terminal import number
 
 SHOWN_LISTS = 30

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from fairtopk.errors import InputError
-from fairtopk.paths import MOST_FILES
 from fairtopk.reranking.request import NEEDS_LABELS
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, load_config
@@ -35,7 +34,7 @@ from fairtopk.runs.result import (
     read_result,
     resume_command,
 )
-from fairtopk.storage import read_text
+from fairtopk.storage import MOST_FILES, read_text
 
 USER = "user"  # the numbers of the users, beside the metrics of each
 

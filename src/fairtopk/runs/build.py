@@ -37,9 +37,9 @@ from fairtopk.models.scoring import score
 from fairtopk.objectives.dpr import Dpr, read_samples, read_whole, split_labels
 from fairtopk.objectives.methods import BASELINE, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
-from fairtopk.paths import refuse_large
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.config import Config, DataConfig, MethodConfig, ModelConfig, TrainingConfig
+from fairtopk.storage import refuse_large
 from fairtopk.training.loop import Phase, Prefers, algorithm_1_optimizer
 from fairtopk.training.samplers import FeatureSampler, ListSampler, ListSizes, Sampler
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from fairtopk.checks import first_fault
 from fairtopk.errors import InputError
 from fairtopk.objectives.methods import RUN_PRESETS
-from fairtopk.paths import read_small
 from fairtopk.runs.config import Config, Section
+from fairtopk.storage import read_small
 
 LONGEST = 1_000_000  # bytes of a file
 DEEPEST = 20  # tables and lists in one another

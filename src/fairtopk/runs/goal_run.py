@@ -17,7 +17,6 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, model_validator
 
-from fairtopk.checkpoints import BEFORE, MODEL, STATE, load_pair, save_pair
 from fairtopk.errors import InputError, TrainingError
 from fairtopk.lists.queries import AnyLists
 from fairtopk.runs.build import build_any_lists
@@ -53,7 +52,17 @@ from fairtopk.runs.result import (
 from fairtopk.runs.result_format import is_sealed, sealed
 from fairtopk.runs.run import Report, RunFolder, is_begun, train_run
 from fairtopk.runs.stages import AnyTrainer
-from fairtopk.storage import alone_in, read_text, remove_halves, write_text
+from fairtopk.storage import (
+    BEFORE,
+    MODEL,
+    STATE,
+    alone_in,
+    load_pair,
+    read_text,
+    remove_halves,
+    save_pair,
+    write_text,
+)
 
 BLIND, PART = "colour-blind", "validation"
 

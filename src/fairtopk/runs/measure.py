@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.checkpoints import Saved
 from fairtopk.errors import InputError
 from fairtopk.evaluation import (
     GapContext,
@@ -45,7 +44,7 @@ from fairtopk.runs.result import (
     read_result,
     write_result,
 )
-from fairtopk.storage import jsonable
+from fairtopk.storage import Saved, jsonable
 from fairtopk.terminal import Progress
 
 PARTS = ("test", "validation")

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import MODEL, check_tensors, load_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists.queries import AnyLists
 from fairtopk.lists.users import Lists
@@ -15,6 +14,7 @@ from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config import Config, DataConfig
 from fairtopk.runs.config_file import check_config, load_config
 from fairtopk.runs.result import CONFIG, METRICS, Identity, identity_of
+from fairtopk.storage import MODEL, check_tensors, load_tensors
 
 Load = Callable[[DataConfig, int], AnyLists]  # a config's data and a seed to the split data
 

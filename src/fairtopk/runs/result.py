@@ -19,12 +19,11 @@ from typing import Any, NamedTuple
 import torch
 
 from fairtopk import __version__
-from fairtopk.checkpoints import Saved, load_tensors, save_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists.queries import AnyLists
 from fairtopk.runs.config import Config
 from fairtopk.runs.result_format import QueriesFile, ResultFile, is_sealed, sealed
-from fairtopk.storage import read_text, write_text
+from fairtopk.storage import Saved, load_tensors, read_text, save_tensors, write_text
 
 # Of a run (the checkpoint's names are in `checkpoints`).
 CONFIG, LOG, PROVENANCE = "config.toml", "log.jsonl", "provenance.json"

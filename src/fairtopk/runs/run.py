@@ -16,18 +16,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fairtopk.checkpoints import (
-    MODEL,
-    NEW,
-    STATE,
-    Saved,
-    check_tensors,
-    load_pair,
-    load_tensors,
-    remove_new,
-    save_pair,
-)
-from fairtopk.errors import InputError, TrainingError
+from fairtopk.errors import InputError, TrainingError, finishing_steps, stop
 from fairtopk.lists.queries import AnyLists
 from fairtopk.lists.users import Lists
 from fairtopk.robust.learning import draw_problem, feature_problem
@@ -74,8 +63,22 @@ from fairtopk.runs.stages import (
     shared_stages,
 )
 from fairtopk.runs.validation import Validation, alarms, build_validation
-from fairtopk.signals import finishing_steps, stop
-from fairtopk.storage import HALF, LOCK, alone_in, jsonable, remove_halves, write_text
+from fairtopk.storage import (
+    HALF,
+    LOCK,
+    MODEL,
+    NEW,
+    STATE,
+    Saved,
+    alone_in,
+    check_tensors,
+    jsonable,
+    load_pair,
+    load_tensors,
+    remove_halves,
+    save_pair,
+    write_text,
+)
 from fairtopk.training.loop import Trainer
 
 Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
@@ -177,7 +180,8 @@ def _clear_leftovers(out: Path) -> tuple[Saved, Saved] | None:
     saved = load_pair(out)
     if saved is not None and any((out / f"{NEW}{name}").exists() for name in (MODEL, STATE)):
         save_pair(out, *saved)  # the newest may have one of its files under another name
-    remove_new(out)
+    for name in (MODEL, STATE):
+        (out / f"{NEW}{name}").unlink(missing_ok=True)
     return saved
 
 

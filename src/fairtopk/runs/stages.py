@@ -21,7 +21,6 @@ from pydantic import BaseModel, Field
 from torch import Tensor
 
 import fairtopk
-from fairtopk.checkpoints import FORMAT, Saved, load_tensors, save_tensors
 from fairtopk.errors import InputError
 from fairtopk.lists.queries import AnyLists
 from fairtopk.objectives.methods import BASELINE
@@ -30,6 +29,7 @@ from fairtopk.runs.build import finetune_method, has_third_phase, shares_stages
 from fairtopk.runs.config import Config
 from fairtopk.runs.result import digest
 from fairtopk.runs.validation import validation_k
+from fairtopk.storage import FORMAT, Saved, load_tensors, save_tensors
 from fairtopk.training.loop import Trainer, under
 from fairtopk.training.progress import Progress
 

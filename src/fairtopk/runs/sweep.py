@@ -14,7 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from fairtopk.checkpoints import BEFORE, MODEL, NEW, STATE
 from fairtopk.errors import InputError
 from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.build import build_any_lists, build_model, shares_stages
@@ -37,7 +36,18 @@ from fairtopk.runs.result import (
 from fairtopk.runs.run import train_run
 from fairtopk.runs.stages import shares_teacher, teacher_settings, warmup_settings
 from fairtopk.runs.workers import Workers
-from fairtopk.storage import ORPHANS, alone_in, read_text, remove_halves, replacing, write_text
+from fairtopk.storage import (
+    BEFORE,
+    MODEL,
+    NEW,
+    ORPHANS,
+    STATE,
+    alone_in,
+    read_text,
+    remove_halves,
+    replacing,
+    write_text,
+)
 
 DONE = TypeAdapter(dict[Literal["protocols", "rerank"], list[Any]])
 

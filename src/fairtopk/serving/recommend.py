@@ -21,9 +21,8 @@ from fairtopk.data.tables import PARQUET, check_csv_safe, guarded, read_table, r
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists, Ratings
 from fairtopk.models.scoring import BLOCK, top_items
-from fairtopk.paths import check_file
 from fairtopk.runs.open import open_run, run_config
-from fairtopk.storage import check_target, replacing
+from fairtopk.storage import check_file, check_target, replacing
 
 CSV = (".csv",)
 LINES = (".txt", "")  # endings of files with an id in each line
