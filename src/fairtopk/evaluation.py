@@ -231,6 +231,7 @@ def sizes_without(
     return np.bincount(group[group >= 0], minlength=n_groups) - lacked
 
 
+@compiled
 def relevance_of(
     listed: NDArray[np.int32],
     users: NDArray[np.int64],
@@ -250,22 +251,7 @@ def relevance_of(
         n_items: Size of the catalogue.
     """
     relevance = np.zeros(listed.shape, rating.dtype)
-    rated = np.zeros(n_items, rating.dtype)
-    _fill_relevance(listed, users, offsets, item, rating, rated, relevance)
-    return relevance
-
-
-@compiled
-def _fill_relevance(
-    listed: NDArray[np.int32],
-    users: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
-    rating: NDArray[np.floating],
-    rated: NDArray[np.floating],
-    relevance: NDArray[np.floating],
-) -> None:
-    """Fill in `relevance`; `rated` is room for a user's ratings, 0 before and after."""
+    rated = np.zeros(n_items, rating.dtype)  # of one user at a time
     for row in range(len(users)):
         start, stop = offsets[users[row]], offsets[users[row] + 1]
         for slot in range(start, stop):
@@ -275,6 +261,7 @@ def _fill_relevance(
                 relevance[row, place] = rated[listed[row, place]]
         for slot in range(start, stop):
             rated[item[slot]] = 0
+    return relevance
 
 
 def _most_shuffles(n_lists: int) -> int:
