@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fairtopk.data._synthetic_kernels import LIKING, RELUCTANCE, Catalogue, fill_users
+from fairtopk.data._synthetic_kernels import (
+    LIKING,
+    RELUCTANCE,
+    Catalogue,
+    Slots,
+    fill_users,
+)
 from fairtopk.kernels.random import alias_table
 
 pytestmark = pytest.mark.kernel
@@ -39,17 +45,16 @@ def chances_to_be_among(n_drawn: int, rate: NDArray[np.float64]) -> NDArray[np.f
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("tries", [0, 3, 10_000])
-def test_both_ways_to_choose_draw_without_replacement_by_weight_and_liking(tries: int) -> None:
+@pytest.mark.parametrize("limit", [0, 3, 10_000])
+def test_both_ways_to_choose_draw_without_replacement_by_weight_and_liking(limit: int) -> None:
     items, taste = catalogue(6), np.array([0.8, -0.6], np.float32)
     utility = items.factors @ taste + items.quality
     rate = np.exp(items.log_weight) / (1.0 + np.exp(RELUCTANCE - LIKING * utility))
     n_times = 10_000
     tastes, offsets = np.tile(taste, (n_times, 1)), np.arange(0, 3 * n_times + 1, 3)
     chosen, recorded = np.full(3 * n_times, -1, np.int32), np.empty(3 * n_times, np.float32)
-    time = np.empty(3 * n_times, np.int64)
-    every = (0, n_times)
-    fill_users(0, tastes, items, offsets, every, chosen, recorded, time, tries=tries)
+    slots = Slots(offsets, chosen, recorded, np.empty(3 * n_times, np.int64))
+    fill_users(0, tastes, items, slots, (0, n_times), limit=limit)
     assert all(len(set(mine)) == 3 for mine in chosen.reshape(-1, 3).tolist())
 
     drawn = np.bincount(chosen, minlength=6)
@@ -64,7 +69,7 @@ def filled(*blocks: tuple[int, int]) -> tuple[NDArray[np.generic], ...]:
     recorded, time = np.full(20, np.nan, np.float32), np.zeros(20, np.int64)
     tastes = np.random.default_rng(1).normal(size=(4, 2)).astype(np.float32)
     for block in blocks:
-        fill_users(5, tastes, catalogue(15), OFFSETS, block, item, recorded, time)
+        fill_users(5, tastes, catalogue(15), Slots(OFFSETS, item, recorded, time), block)
     return item, recorded, time
 
 

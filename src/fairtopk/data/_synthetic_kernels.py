@@ -49,63 +49,79 @@ class Catalogue(NamedTuple):
     handicap: NDArray[np.float32]
 
 
+class Slots(NamedTuple):
+    """The ratings to be filled, grouped by user.
+
+    Attributes:
+        offsets: Start of each user's slots, ``[n_users + 1]``.
+        item: Filled where negative; items given here stay with their user, ``[n_ratings]``.
+        recorded: Filled with utility less handicap plus noise, ``[n_ratings]``.
+        time: Filled with times that never fall within a user, ``[n_ratings]``.
+    """
+
+    offsets: NDArray[np.int64]
+    item: NDArray[np.int32]
+    recorded: NDArray[np.float32]
+    time: NDArray[np.int64]
+
+
+class Search(NamedTuple):
+    """The choice of a user's items, which passes from compiled code to numpy and back.
+
+    Attributes:
+        limit: Draws after which one look at every item is the quicker way.
+        resumed: Whether the first user's items were chosen by such a look.
+        state: State of that user's stream, ``[1]``.
+        taken: False for every item between users, ``[n_items]``.
+        log_wait: Logarithms of that user's waits for the items, ``[n_items]``.
+    """
+
+    limit: int
+    resumed: bool
+    state: NDArray[np.uint64]
+    taken: NDArray[np.bool_]
+    log_wait: NDArray[np.float64]
+
+
 def fill_users(
     seed: int,
     tastes: NDArray[np.float32],
     catalogue: Catalogue,
-    offsets: NDArray[np.int64],
+    slots: Slots,
     block: tuple[int, int],
-    item: NDArray[np.int32],
-    recorded: NDArray[np.float32],
-    time: NDArray[np.int64],
     *,
-    tries: int | None = None,
+    limit: int | None = None,
 ) -> None:
     """Fill the slots of the users from ``block[0]`` up to, not including, ``block[1]``.
 
     A user's items are distinct. Each is drawn in proportion to weight times chance to be rated,
-    among those not yet taken: by rejection, and after so many `tries` by one look at every
-    item, which has the same distribution. Of exponential waits with rates w, the shortest are a
-    draw without replacement in proportion to w (Efraimidis and Spirakis).
+    among those not yet taken: by rejection, and after `limit` draws by one look at every item,
+    which has the same distribution. Of exponential waits with rates w, the shortest are a draw
+    without replacement in proportion to w (Efraimidis and Spirakis).
 
     Args:
         seed: Key of the users' streams.
         tastes: Latent tastes, ``[n_users, d]``.
         catalogue: The items.
-        offsets: Start of each user's slots, ``[n_users + 1]``.
+        slots: What is filled.
         block: The first user and the one after the last.
-        item: Filled where negative; items given here stay with their user, ``[n_ratings]``.
-        recorded: Filled with utility less handicap plus noise, ``[n_ratings]``.
-        time: Filled with times that never fall within a user, ``[n_ratings]``.
-        tries: Draws after which one look at every item is the quicker way; left out, two for
-            each item.
+        limit: Draws for one user; left out, two for each item.
     """
     n_items, (user, stop) = len(catalogue.quality), block
-    tries = 2 * n_items if tries is None else tries
-    taken, log_wait = np.zeros(n_items, np.bool_), np.empty(n_items)
-    state, resumed = np.zeros(1, np.uint64), False
+    search = Search(
+        limit=2 * n_items if limit is None else limit,
+        resumed=False,
+        state=np.zeros(1, np.uint64),
+        taken=np.zeros(n_items, np.bool_),
+        log_wait=np.empty(n_items),
+    )
     while user < stop:
-        user = _fill_users(
-            seed,
-            tastes,
-            catalogue,
-            offsets,
-            user,
-            stop,
-            tries,
-            resumed,
-            state,
-            taken,
-            log_wait,
-            item,
-            recorded,
-            time,
-        )
-        resumed = user < stop
-        if resumed:
-            mine = item[offsets[user] : offsets[user + 1]]
+        user = _fill_users(seed, tastes, catalogue, slots, (user, stop), search)
+        search = search._replace(resumed=user < stop)
+        if search.resumed:
+            mine = slots.item[slots.offsets[user] : slots.offsets[user + 1]]
             missing = mine < 0
-            mine[missing] = np.argsort(log_wait)[: missing.sum()]
+            mine[missing] = np.argsort(search.log_wait)[: missing.sum()]
 
 
 @compiled
@@ -113,30 +129,25 @@ def _fill_users(
     seed: int,
     tastes: NDArray[np.float32],
     catalogue: Catalogue,
-    offsets: NDArray[np.int64],
-    first: int,
-    last: int,
-    tries: int,
-    resumed: bool,
-    kept: NDArray[np.uint64],
-    taken: NDArray[np.bool_],
-    log_wait: NDArray[np.float64],
-    item: NDArray[np.int32],
-    recorded: NDArray[np.float32],
-    time: NDArray[np.int64],
+    slots: Slots,
+    block: tuple[int, int],
+    search: Search,
 ) -> int:
-    """Fill the slots of the users before `last`, and return the first that is not filled.
+    """Fill the slots of the users of `block`, and return the first that is not filled.
 
-    That user needs a look at every item: `log_wait` has the logarithms of their waits, which
-    hold for any rates, and `kept` the state of the stream with which the user is `resumed` once
-    the items are chosen.
+    That user needs a look at every item: `search` has the logarithms of their waits, which hold
+    for any rates, and the state of the stream with which the user is resumed once the items are
+    chosen.
     """
+    first, last = block
+    offsets, item, recorded, time = slots
+    taken, log_wait = search.taken, search.log_wait
     for user in range(first, last):
         start, stop = offsets[user], offsets[user + 1]
-        taste, missing, left = tastes[user], 0, tries
+        taste, missing, left = tastes[user], 0, search.limit
         state = stream(seed, np.int64(ROWS), user)
-        if resumed and user == first:
-            state = kept[0]
+        if search.resumed and user == first:
+            state = search.state[0]
         for slot in range(start, stop):
             if item[slot] >= 0:
                 taken[item[slot]] = True
@@ -168,7 +179,7 @@ def _fill_users(
                     chance = _chance(_utility(taste, catalogue, seen))
                     log_rate = catalogue.log_weight[seen] + math.log(chance)
                     log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
-            kept[0] = state
+            search.state[0] = state
             return user
         for slot in range(start, stop):
             taken[item[slot]] = False

@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.checks import checked_choice, checked_kind, checked_number, checked_whole
-from fairtopk.data._synthetic_kernels import Catalogue, fill_users
+from fairtopk.data._synthetic_kernels import Catalogue, Slots, fill_users
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels.random import alias_table, normals
@@ -89,7 +89,15 @@ def draw_truth(
     factors = normals(seed, FACTORS, n_items * N_FACTORS) * (TASTE_VARIANCE / N_FACTORS) ** 0.5
     quality = normals(seed, QUALITY, n_items) * (1.0 - TASTE_VARIANCE) ** 0.5
     popularity = np.abs(normals(seed, POPULARITY, n_items)) ** POPULARITY_POWER
-    group = _spread_groups(popularity, group_shares, seed)
+    # Every group is spread evenly over the order of popularity: multiples of the golden ratio
+    # modulo 1 fill the unit interval evenly from the first on, so every run of items in that
+    # order has nearly its share of each group.
+    places = (normals(seed, GROUPS, 1) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
+    ends = np.round(np.cumsum(group_shares) * n_items)
+    group = np.empty(n_items, np.int32)
+    group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
+        ends[:-1], np.arange(n_items), "right"
+    )
     # A few items are most of what is seen: left to chance, some group would have better ones.
     luck = np.bincount(group, popularity * quality) / np.bincount(group, popularity)
     return Truth(
@@ -99,24 +107,6 @@ def draw_truth(
         log_popularity=np.log(popularity),
         group=group,
     )
-
-
-def _spread_groups(
-    popularity: NDArray[np.float64], shares: tuple[float, ...], seed: int
-) -> NDArray[np.int32]:
-    """Return the group of each item, every group spread evenly over the order of popularity.
-
-    Multiples of the golden ratio modulo 1 fill the unit interval evenly from the first on, so
-    every run of items in that order has nearly its share of each group.
-    """
-    n_items = len(popularity)
-    places = (normals(seed, GROUPS, 1) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
-    ends = np.round(np.cumsum(shares) * n_items)
-    group = np.empty(n_items, np.int32)
-    group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
-        ends[:-1], np.arange(n_items), "right"
-    )
-    return group
 
 
 @dataclass(frozen=True)
@@ -214,25 +204,46 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
         raise InputError(f"bias must lie between 0 and {LARGEST_BIAS:g}, got {bias:g}")
     seed = checked_whole("seed", seed, least=0)
     truth = draw_truth(shape.n_users, shape.n_items, shape.group_shares, seed=seed)
-    catalogue = _catalogue(truth, bias)
-    offsets = _offsets(shape, seed)
-    item = _first_raters(shape, seed)
-    recorded = np.empty(shape.n_ratings, np.float32)
-    time = np.empty(shape.n_ratings, np.int64)
+
+    # The items as users come across them and grade them.
+    against = bias * (truth.group == 0)
+    log_weight = truth.log_popularity - SEEN_LESS * against
+    keep, alias = alias_table(np.exp(log_weight))
+    catalogue = Catalogue(
+        factors=truth.item_factors,
+        quality=truth.quality,
+        log_weight=log_weight,
+        keep=keep,
+        alias=alias,
+        handicap=(GRADED_LOWER * against).astype(np.float32),
+    )
+    # Each item is rated once at least, in random order at even distances; the users choose the
+    # others.
+    item = np.full(shape.n_ratings, -1, np.int32)
+    places = np.arange(shape.n_items) * shape.n_ratings // shape.n_items
+    item[places] = np.argsort(normals(seed, FIRST_RATERS, shape.n_items))
+    offsets, recorded = _offsets(shape, seed), np.empty(shape.n_ratings, np.float32)
+    slots = Slots(offsets, item, recorded, time=np.empty(shape.n_ratings, np.int64))
 
     def fill(block: tuple[int, int]) -> None:
-        fill_users(seed, truth.user_factors, catalogue, offsets, block, item, recorded, time)
+        fill_users(seed, truth.user_factors, catalogue, slots, block)
 
     cuts = np.searchsorted(offsets, np.linspace(0, shape.n_ratings, N_BLOCKS + 1)).tolist()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, pairwise(cuts)))
+    # Where no bias is, the shares of grades 1 to 5 are `GRADE_SHARES`.
+    rating = np.ones(shape.n_ratings, np.float32)
+    fair = recorded[truth.group[item] != 0]
+    for lowest in np.quantile(fair, np.cumsum(GRADE_SHARES)[:-1]):
+        rating += recorded > lowest
+
     names = tuple(ascii_lowercase[: len(shape.group_shares)])
     counts = np.bincount(truth.group).tolist()
     data = Interactions(
         offsets=offsets,
         item=item,
-        rating=_grades(recorded, truth.group[item] != 0),
-        time=time,
+        rating=rating,
+        time=slots.time,
         group=truth.group,
         group_names=names,
         user_ids=pl.Series(np.arange(shape.n_users, dtype=np.int32)),
@@ -244,61 +255,28 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     return Synthetic(data, truth)
 
 
-def _catalogue(truth: Truth, bias: float) -> Catalogue:
-    """Return the items as users come across them and grade them."""
-    against = bias * (truth.group == 0)
-    log_weight = truth.log_popularity - SEEN_LESS * against
-    keep, alias = alias_table(np.exp(log_weight))
-    return Catalogue(
-        factors=truth.item_factors,
-        quality=truth.quality,
-        log_weight=log_weight,
-        keep=keep,
-        alias=alias,
-        handicap=(GRADED_LOWER * against).astype(np.float32),
-    )
-
-
 def _offsets(shape: SyntheticShape, seed: int) -> NDArray[np.int64]:
-    """Return where each user's ratings start, ``[n_users + 1]``."""
+    """Return where each user's ratings start, ``[n_users + 1]``.
+
+    Beyond the least, ratings are in proportion to the users' activity, up to half of the items.
+    """
     activity = np.exp(ACTIVITY_SPREAD * normals(seed, ACTIVITY, shape.n_users))
-    beyond = shape.n_ratings - LEAST_PER_USER * shape.n_users
+    total = shape.n_ratings - LEAST_PER_USER * shape.n_users
     most = shape.n_items // 2 - LEAST_PER_USER
-    offsets = np.zeros(shape.n_users + 1, np.int64)
-    np.cumsum(LEAST_PER_USER + _apportion(beyond, activity, most), out=offsets[1:])
-    return offsets
-
-
-def _apportion(total: int, weight: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Return whole numbers that add up to `total`, in proportion to `weight` up to `most`."""
     # What passes `most` falls to the others, so the factor of proportion has to be searched.
-    low, high = 0.0, total / float(weight.min())
+    low, high = 0.0, total / float(activity.min())
     for _ in range(64):
         middle = (low + high) / 2.0
-        if np.minimum(middle * weight, most).sum() <= total:
+        if np.minimum(middle * activity, most).sum() <= total:
             low = middle
         else:
             high = middle
-    counts = np.minimum(low * weight, most).astype(np.int64)
+    counts = np.minimum(low * activity, most).astype(np.int64)
     while (left := total - int(counts.sum())) > 0:
         counts[np.flatnonzero(counts < most)[:left]] += 1
-    return counts
-
-
-def _first_raters(shape: SyntheticShape, seed: int) -> NDArray[np.int32]:
-    """Return each item once, in random order at even distances, else -1, ``[n_ratings]``."""
-    item = np.full(shape.n_ratings, -1, np.int32)
-    slots = np.arange(shape.n_items) * shape.n_ratings // shape.n_items
-    item[slots] = np.argsort(normals(seed, FIRST_RATERS, shape.n_items))
-    return item
-
-
-def _grades(recorded: NDArray[np.float32], fair: NDArray[np.bool_]) -> NDArray[np.float32]:
-    """Return grades from 1 to 5 whose shares are `GRADE_SHARES` where `fair`."""
-    grades = np.ones(len(recorded), np.float32)
-    for limit in np.quantile(recorded[fair], np.cumsum(GRADE_SHARES)[:-1]):
-        grades += recorded > limit
-    return grades
+    offsets = np.zeros(shape.n_users + 1, np.int64)
+    np.cumsum(LEAST_PER_USER + counts, out=offsets[1:])
+    return offsets
 
 
 class Documents(NamedTuple):
