@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fairtopk.data import _letor_kernels as letor_text
+from fairtopk.data import letor as letor_text
 
 pytestmark = pytest.mark.kernel
 

@@ -1,88 +1,62 @@
 """LETOR / SVMrank text, dense or sparse: ``2 qid:10 1:0.03 5:-1e-3 # docid = GX008-86``.
 
-A feature that a line leaves out is 0. Features keep the numbers of the file: f1, f2, ...
+A feature that a line leaves out is 0. Features keep the numbers of the file: f1, f2, ... Blank
+lines and lines that hold only a comment are passed over. A compiled loop measures each text and
+then, given room, reads it.
 """
 
 import re
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fairtopk.data import _letor_kernels as letor_text
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import Origin, number_ids
-from fairtopk.data.features import (
-    FeatureRows,
-    Features,
-    Labels,
-    features_from,
-    label_rows,
-)
+from fairtopk.data.features import FeatureRows, Features, features_from, label_rows
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.errors import InputError
+from fairtopk.kernels.compiled import compiled
 from fairtopk.storage import MOST_FEATURE, refuse_large
 
 LIMIT_BYTES = 8_000_000_000
 SHOWN = 60  # characters of a bad line
-BOM = b"\xef\xbb\xbf"
 FIRST_LINE = re.compile(rb"(?:[ \t\r]*(?:#[^\n]*)?\n)*[ \t]*[^\s#]+[ \t]+qid:")
+FINE, BAD_LABEL, BAD_QUERY, BAD_PAIR, BAD_VALUE, NOT_RISING = 0, 1, 2, 3, 4, 5
 FAULTS = {
-    letor_text.BAD_LABEL: "a line must start with its relevance, a finite number",
-    letor_text.BAD_QUERY: "the relevance must be followed by qid: and a whole number",
-    letor_text.BAD_PAIR: "the qid must be followed by pairs like 3:0.25",
-    letor_text.BAD_VALUE: "the value of a feature must be a finite number within float32",
-    letor_text.NOT_RISING: "the numbers of the features must rise within a line",
+    BAD_LABEL: "a line must start with its relevance, a finite number",
+    BAD_QUERY: "the relevance must be followed by qid: and a whole number",
+    BAD_PAIR: "the qid must be followed by pairs like 3:0.25",
+    BAD_VALUE: "the value of a feature must be a finite number within float32",
+    NOT_RISING: "the numbers of the features must rise within a line",
 }
 
+TAB, NEWLINE, RETURN, BLANK, HASH, COLON, EQUALS = b"\t\n\r #:="
+BLANKS = (BLANK, TAB, RETURN)  # between words
+PLUS, MINUS, POINT, ZERO, NINE, UPPER_E, LOWER_E = b"+-.09Ee"
+QID = np.frombuffer(b"qid:", np.uint8)
+DOCID = np.frombuffer(b"docid", np.uint8)
 
-@dataclass(frozen=True)
-class Text:
+MANTISSA_DIGITS, WHOLE_DIGITS = 19, 18  # the most that always fit 64 and 63 bits
+POWERS = np.array([float(f"1e{power}") for power in range(309)])
+
+
+class Text(NamedTuple):
     """One file: what errors call it, its bytes, and what measuring them found."""
 
     where: str
     content: bytes
     n_rows: int
-    smallest: int
+    smallest: int  # number of a feature
     largest: int
 
     def place(self, byte: int) -> str:
-        """Return the place of a byte in words: the file and the line."""
+        """Return the place of a byte for errors: the file and the line."""
         line = self.content.count(b"\n", 0, byte) + 1
         return f"{self.where}, line {line}"
-
-
-@dataclass(frozen=True)
-class Parsed:
-    """The rows of all files, one file after the other.
-
-    The rows of file i are ``bounds[i] : bounds[i + 1]``; feature `low` is column 0 of `values`;
-    `spans` are those of `read_rows`.
-    """
-
-    texts: list[Text]
-    bounds: NDArray[np.int64]
-    low: int
-    values: NDArray[np.float32]
-    relevance: NDArray[np.float32]
-    query: NDArray[np.int64]
-    spans: NDArray[np.int64]
-
-    def parts(self) -> list[slice]:
-        """Return the rows of each file."""
-        return [slice(first, last) for first, last in pairwise(self.bounds.tolist())]
-
-    def place(self, row: int) -> str:
-        """Return the place of a row in words: its file and line."""
-        text = self.texts[int(np.searchsorted(self.bounds, row, side="right")) - 1]
-        return text.place(int(self.spans[row, 0]))
-
-    def feature_names(self) -> tuple[str, ...]:
-        """Return the names of the features, after their numbers in the files."""
-        return tuple(f"f{number + self.low}" for number in range(self.values.shape[1]))
 
 
 def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) -> Features:
@@ -101,46 +75,93 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
             query, the matrix would be past 8 GB, or the groups fit no document.
     """
     archive = Archive(path)
-    files = _letor_files(archive)
-    parsed = _parse([_measure(archive, file) for file in files], archive.path.name)
-    _refuse_shared_queries(parsed)
     origin = Origin(archive.path.name)
-    items, n_named = _document_ids(parsed)
-    group, group_names = _labels(parsed, items, groups, origin)
-    query, query_ids = number_ids(pl.Series("query", parsed.query), origin)
+    files = archive.names()
+    if (
+        len(files) > 1
+    ):  # one alone is read whatever it is: the parser says what is wrong with it
+        files = [file for file in files if FIRST_LINE.match(archive.head(file))]
+    if not files:
+        raise InputError(
+            f"{archive.path} holds no LETOR text: none of its files starts with a line "
+            f"like '2 qid:10 1:0.03 2:0.5'"
+        )
+    texts = [_measure(archive, file) for file in files]
+    low, values = _zeros(texts, origin.name)
+    n_rows = len(values)
+    relevance = np.empty(n_rows, np.float32)
+    query, spans = np.empty(n_rows, np.int64), np.empty((n_rows, 3), np.int64)
+
+    # The rows of one file come after those of the other.
+    bounds = np.cumsum([0, *(text.n_rows for text in texts)])
+    parts = [slice(first, last) for first, last in pairwise(bounds.tolist())]
+    home: dict[int, str] = {}
+    for text, part in zip(texts, parts, strict=True):
+        content = np.frombuffer(text.content, np.uint8)
+        read_rows(content, low, values[part], relevance[part], query[part], spans[part])
+        for number in np.unique(query[part]).tolist():
+            if number in home:
+                raise InputError(
+                    f"query {number} is in {home[number]} and in {text.where}; read the files "
+                    f"of one fold, or a single file (other files may number their queries "
+                    f"alike)"
+                )
+            home[number] = text.where
+
+    items = pl.Series("item", np.arange(n_rows))
+    n_named = int((spans[:, 2] > spans[:, 1]).sum())
+    if n_named == n_rows:
+        ids = [
+            text.content[start:end].decode("utf-8", "backslashreplace")
+            for text, part in zip(texts, parts, strict=True)
+            for _, start, end in spans[part].tolist()
+        ]
+        items = pl.Series("item", ids)
+    feature_names = tuple(f"f{column + low}" for column in range(values.shape[1]))
+    labelled = items
+    if isinstance(groups, GroupRule):
+        if groups.column not in feature_names:
+            raise InputError(
+                f"{origin.name} has no feature {groups.column!r}: its features are "
+                f"{feature_names[0]} to {feature_names[-1]}"
+            )
+        labelled = pl.Series(values[:, feature_names.index(groups.column)])
+    group, group_names = label_rows(labelled, groups, origin)
+    query_number, query_ids = number_ids(pl.Series("query", query), origin)
     item, item_ids = number_ids(items, origin)
+
+    def place(row: int) -> str:
+        text = texts[int(np.searchsorted(bounds, row, side="right")) - 1]
+        return text.place(int(spans[row, 0]))
+
     rows = FeatureRows(
-        values=parsed.values,
-        relevance=parsed.relevance,
-        query=query,
+        values=values,
+        relevance=relevance,
+        query=query_number,
         query_ids=query_ids,
         item=item,
         item_ids=item_ids,
         group=group,
         group_names=group_names,
-        feature_names=parsed.feature_names(),
-        place=parsed.place,
+        feature_names=feature_names,
+        place=place,
     )
-    name = Path(archive.path.resolve().name.removesuffix(".gz")).stem
-    return features_from(rows, name=name, notes=_notes(archive, files, len(items), n_named))
-
-
-def _letor_files(archive: Archive) -> list[str]:
-    names = archive.names()
-    if len(names) == 1:  # whatever it is, the parser can say what is wrong with it
-        return names
-    names = [name for name in names if FIRST_LINE.match(archive.head(name))]
-    if not names:
-        raise InputError(
-            f"{archive.path} holds no LETOR text: none of its files starts with a line "
-            f"like '2 qid:10 1:0.03 2:0.5'"
+    notes = [f"read {', '.join(files)}"]
+    if left_out := [name for name in archive.names() if name not in files]:
+        notes.append(f"left out what is no LETOR text: {', '.join(left_out)}")
+    if 0 < n_named < n_rows:
+        notes.append(
+            f"only {n_named:,} of {n_rows:,} lines name a document, so documents are called "
+            f"by their row"
         )
-    return names
+    name = Path(archive.path.resolve().name.removesuffix(".gz")).stem
+    return features_from(rows, name=name, notes=tuple(notes))
 
 
 def _measure(archive: Archive, name: str) -> Text:
-    content = archive.read(name).removeprefix(BOM)
-    n_rows, smallest, largest, fault, place = letor_text.read_rows(
+    """Return one file with the number of its rows and the span of its features, checked."""
+    content = archive.read(name)
+    n_rows, smallest, largest, fault, place = read_rows(
         np.frombuffer(content, np.uint8),
         0,
         np.empty((0, 0), np.float32),
@@ -149,30 +170,26 @@ def _measure(archive: Archive, name: str) -> Text:
         np.empty((0, 3), np.int64),
     )
     text = Text(archive.where(name), content, n_rows, smallest, largest)
-    if fault != letor_text.FINE:
-        raise InputError(f"{text.place(place)}: {FAULTS[fault]}, got {_shown(content, place)}")
+    if fault != FINE:
+        # Shown are the word and the beginning of its line. A line may be as long as the file:
+        # little of it is looked at.
+        start = content.rfind(b"\n", 0, place) + 1
+        before = content[start : min(place, start + 4 * SHOWN)]
+        after = content[place : place + 4 * SHOWN].partition(b"\n")[0]
+        word = re.split(rb"[\s#]", after, maxsplit=1)[0]
+        texts = (part.decode("utf-8", "replace").strip() for part in (word, before + after))
+        got = " in ".join(repr(text[:SHOWN]) for text in texts)
+        raise InputError(f"{text.place(place)}: {FAULTS[fault]}, got {got}")
     if n_rows == 0:
         raise InputError(f"{text.where} holds no documents, only comments")
     return text
 
 
-def _shown(content: bytes, place: int) -> str:
-    """Return the word at a byte and the beginning of its line, in quotes."""
-    # A line may be as long as the file: little of it is looked at.
-    start = content.rfind(b"\n", 0, place) + 1
-    before = content[start : min(place, start + 4 * SHOWN)]
-    after = content[place : place + 4 * SHOWN].partition(b"\n")[0]
-    word = re.split(rb"[\s#]", after, maxsplit=1)[0]
-    texts = (part.decode("utf-8", "replace").strip() for part in (word, before + after))
-    return " in ".join(repr(text[:SHOWN]) for text in texts)
-
-
-def _parse(texts: list[Text], name: str) -> Parsed:
-    bounds = np.cumsum([0, *(text.n_rows for text in texts)])
-    n_rows = int(bounds[-1])
+def _zeros(texts: list[Text], name: str) -> tuple[int, NDArray[np.float32]]:
+    """Return the number of the first feature, 0 or 1, and a dense matrix to be filled."""
     low = 0 if any(text.smallest == 0 for text in texts) else 1
     largest = max(text.largest for text in texts)
-    n_features = largest - low + 1
+    n_rows, n_features = sum(text.n_rows for text in texts), largest - low + 1
     if n_features < 1:
         raise InputError(f"{name} holds no features, only relevance and queries")
     if largest > MOST_FEATURE:
@@ -188,76 +205,204 @@ def _parse(texts: list[Text], name: str) -> Parsed:
             f"{dense} would take {n_bytes / 1e9:,.1f} GB, past the limit of "
             f"{LIMIT_BYTES / 1e9:g} GB; keep fewer features"
         )
-    parsed = Parsed(
-        texts=texts,
-        bounds=bounds,
-        low=low,
-        values=np.zeros((n_rows, n_features), np.float32),
-        relevance=np.empty(n_rows, np.float32),
-        query=np.empty(n_rows, np.int64),
-        spans=np.empty((n_rows, 3), np.int64),
-    )
-    for text, part in zip(texts, parsed.parts(), strict=True):
-        letor_text.read_rows(
-            np.frombuffer(text.content, np.uint8),
-            low,
-            parsed.values[part],
-            parsed.relevance[part],
-            parsed.query[part],
-            parsed.spans[part],
-        )
-    return parsed
+    return low, np.zeros((n_rows, n_features), np.float32)
 
 
-def _refuse_shared_queries(parsed: Parsed) -> None:
-    home: dict[int, str] = {}
-    for text, part in zip(parsed.texts, parsed.parts(), strict=True):
-        for query in np.unique(parsed.query[part]).tolist():
-            if query in home:
-                raise InputError(
-                    f"query {query} is in {home[query]} and in {text.where}; read the files of "
-                    f"one fold, or a single file (other files may number their queries alike)"
-                )
-            home[query] = text.where
+@compiled
+def read_rows(
+    text: NDArray[np.uint8],
+    low: int,
+    values: NDArray[np.float32],
+    relevance: NDArray[np.float32],
+    query: NDArray[np.int64],
+    spans: NDArray[np.int64],
+) -> tuple[int, int, int, int, int]:
+    """Return (rows, smallest index, largest index, fault, place); an index of -1 is none.
+
+    Reading stops at the first fault; `place` is then the byte where what is wrong begins.
+
+    Args:
+        text: The bytes of a file.
+        low: Index of the first feature, column 0 of `values`.
+        values: Zeros to be filled, ``[n_rows, n_features]``.
+        relevance: Label of each row, filled, ``[n_rows]``; empty, the text is only measured.
+        query: Query of each row, filled, ``[n_rows]``.
+        spans: First byte of each row's line, first of its document id and the byte after
+            that, filled, ``[n_rows, 3]``; an id that is not there has equal ends.
+    """
+    fills = len(relevance) > 0
+    nowhere = np.empty(0, np.float32)
+    row = place = 0
+    smallest = largest = -1
+    while place < len(text):
+        start = place
+        place = after_blanks(text, place)
+        if not at_end(text, place):
+            label, after = read_number(text, place)
+            if after == place or not at_gap(text, after):
+                return row, smallest, largest, BAD_LABEL, place
+            place = after_blanks(text, after)
+            sign = after_word(text, place, QID)
+            digits = after_sign(text, sign)
+            number, after = read_whole(text, digits)
+            if sign == place or after == digits or not at_gap(text, after):
+                return row, smallest, largest, BAD_QUERY, place
+            slots = values[row] if fills else nowhere
+            first, last, place, fault = read_pairs(text, after, low, slots)
+            if first >= 0 and (smallest < 0 or first < smallest):
+                smallest = first
+            largest = max(largest, last)
+            if fault != FINE:
+                return row, smallest, largest, fault, place
+            if fills:
+                relevance[row] = label
+                query[row] = -number if text[sign] == MINUS else number
+                spans[row, 0] = start
+                spans[row, 1], spans[row, 2] = find_docid(text, place)
+            row += 1
+        while place < len(text) and text[place] != NEWLINE:
+            place += 1
+        place += 1
+    return row, smallest, largest, FINE, -1
 
 
-def _document_ids(parsed: Parsed) -> tuple[pl.Series, int]:
-    """Return the id of each row's document, and how many lines have one."""
-    n_rows = len(parsed.relevance)
-    n_named = int((parsed.spans[:, 2] > parsed.spans[:, 1]).sum())
-    if n_named < n_rows:
-        return pl.Series("item", np.arange(n_rows)), n_named
-    ids = [
-        text.content[start:end].decode("utf-8", "backslashreplace")
-        for text, part in zip(parsed.texts, parsed.parts(), strict=True)
-        for _, start, end in parsed.spans[part].tolist()
-    ]
-    return pl.Series("item", ids), n_named
+@compiled
+def read_pairs(
+    text: NDArray[np.uint8], place: int, low: int, slots: NDArray[np.float32]
+) -> tuple[int, int, int, int]:
+    """Return (first index, last index, place, fault) of a line's ``index:value`` pairs.
+
+    Values go to `slots`, whose first one belongs to index `low`, unless it is empty.
+    """
+    first = last = -1
+    place = after_blanks(text, place)
+    while not at_end(text, place):
+        index, colon = read_whole(text, place)
+        if colon == place or colon >= len(text) or text[colon] != COLON:
+            return first, last, place, BAD_PAIR
+        if index <= last:
+            return first, last, place, NOT_RISING
+        value, after = read_number(text, colon + 1)
+        if after == colon + 1 or not at_gap(text, after):
+            return first, last, place, BAD_VALUE
+        if len(slots) > 0:
+            slots[index - low] = value
+        if first < 0:
+            first = index
+        last = index
+        place = after_blanks(text, after)
+    return first, last, place, FINE
 
 
-def _labels(
-    parsed: Parsed, items: pl.Series, groups: Groups | GroupRule | None, origin: Origin
-) -> Labels:
-    if not isinstance(groups, GroupRule):
-        return label_rows(items, groups, origin)
-    names = parsed.feature_names()
-    if groups.column not in names:
-        raise InputError(
-            f"{origin.name} has no feature {groups.column!r}: its features are {names[0]} "
-            f"to {names[-1]}"
-        )
-    values = pl.Series(parsed.values[:, names.index(groups.column)])
-    return label_rows(values, groups, origin)
+@compiled
+def read_number(text: NDArray[np.uint8], start: int) -> tuple[float, int]:
+    """Return the decimal number at `start` and the byte after it.
+
+    That byte is `start` itself where there is no number, or none that float32 can hold.
+    """
+    place = after_sign(text, start)
+    negative = place > start and text[start] == MINUS
+    mantissa = np.uint64(0)
+    kept = seen = power = 0
+    in_fraction = False
+    while place < len(text):
+        byte = text[place]
+        if ZERO <= byte <= NINE:
+            seen += 1
+            if kept < MANTISSA_DIGITS:
+                mantissa = mantissa * np.uint64(10) + np.uint64(byte - ZERO)
+                kept += int(mantissa > np.uint64(0))  # leading zeros are no digits
+                power -= int(in_fraction)
+            else:
+                power += int(not in_fraction)
+        elif byte == POINT and not in_fraction:
+            in_fraction = True
+        else:
+            break
+        place += 1
+    if seen == 0:
+        return 0.0, start
+    if place < len(text) and (text[place] == LOWER_E or text[place] == UPPER_E):
+        digits = after_sign(text, place + 1)
+        exponent, after = read_whole(text, digits)
+        if after == digits:
+            return 0.0, start
+        power += -exponent if text[place + 1] == MINUS else exponent
+        place = after
+    # Right to some units in the last place.
+    if mantissa == np.uint64(0) or power < 1 - len(POWERS):
+        value = 0.0  # far below float32's smallest number
+    elif power >= len(POWERS):
+        return 0.0, start
+    elif power < 0:
+        value = float(mantissa) / float(POWERS[-power])
+    else:
+        value = float(mantissa) * float(POWERS[power])
+    if np.isinf(np.float32(value)):
+        return 0.0, start
+    return -value if negative else value, place
 
 
-def _notes(archive: Archive, files: list[str], n_rows: int, n_named: int) -> tuple[str, ...]:
-    notes = [f"read {', '.join(files)}"]
-    left_out = [name for name in archive.names() if name not in files]
-    if left_out:
-        notes.append(f"left out what is no LETOR text: {', '.join(left_out)}")
-    if 0 < n_named < n_rows:
-        notes.append(
-            f"only {n_named:,} of {n_rows:,} lines name a document, so documents are called "
-            f"by their row"
-        )
-    return tuple(notes)
+@compiled
+def read_whole(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
+    """Return the digits at `start` as a number and the byte after; `start` if none or many."""
+    place = start
+    whole = 0
+    while place < len(text) and ZERO <= text[place] <= NINE:
+        if place - start == WHOLE_DIGITS:
+            return 0, start
+        whole = whole * 10 + int(np.int64(text[place]) - ZERO)
+        place += 1
+    return whole, place
+
+
+@compiled
+def find_docid(text: NDArray[np.uint8], place: int) -> tuple[int, int]:
+    """Return where X of the comment ``# docid = X`` at `place` begins and ends."""
+    if place >= len(text) or text[place] != HASH:
+        return place, place
+    word = after_blanks(text, place + 1)
+    equals = after_blanks(text, after_word(text, word, DOCID))
+    if equals == word or equals >= len(text) or text[equals] != EQUALS:
+        return place, place
+    start = end = after_blanks(text, equals + 1)
+    while end < len(text) and text[end] not in BLANKS and text[end] != NEWLINE:
+        end += 1
+    return start, end
+
+
+@compiled
+def after_word(text: NDArray[np.uint8], place: int, word: NDArray[np.uint8]) -> int:
+    """Return the byte after `word` if it stands at `place`, else `place`."""
+    if place + len(word) > len(text):
+        return place
+    for letter in range(len(word)):
+        if text[place + letter] != word[letter]:
+            return place
+    return place + len(word)
+
+
+@compiled
+def after_sign(text: NDArray[np.uint8], place: int) -> int:
+    """Return the byte after the sign at `place`, or `place` if there is none."""
+    return place + (place < len(text) and (text[place] == MINUS or text[place] == PLUS))
+
+
+@compiled
+def after_blanks(text: NDArray[np.uint8], place: int) -> int:
+    """Return the first byte from `place` on that is no blank."""
+    while place < len(text) and text[place] in BLANKS:
+        place += 1
+    return place
+
+
+@compiled
+def at_end(text: NDArray[np.uint8], place: int) -> bool:
+    """Return whether a line's data ends at `place`: by its end or by a comment."""
+    return place >= len(text) or text[place] == NEWLINE or text[place] == HASH
+
+
+@compiled
+def at_gap(text: NDArray[np.uint8], place: int) -> bool:
+    """Return whether a word ends at `place`."""
+    return at_end(text, place) or text[place] in BLANKS
