@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from fairtopk.robust._kernels import Precision, answer, discounts, project
+from fairtopk.robust._kernels import Play, Precision, answer, discounts, project
 
 pytestmark = pytest.mark.slow
 
@@ -14,8 +14,8 @@ FINE = 1e-11
 def answered(
     appeal: Floats, kind: NDArray[np.int8], mask: NDArray[np.bool_], bonus: Floats, mu: float
 ) -> tuple[Floats, Floats, Floats]:
-    outs = (np.zeros(appeal.shape), np.zeros(appeal.shape), np.zeros(len(appeal)))
-    answer(appeal, kind, mask, bonus, Precision(mu, FINE), *outs)
+    outs = Play(np.zeros(appeal.shape), np.zeros(appeal.shape), np.zeros(len(appeal)))
+    answer(appeal, kind, mask, bonus, Precision(mu, FINE), outs)
     return outs
 
 

@@ -6,7 +6,7 @@ compares names, so that `register_method` can add one from outside the package.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -103,6 +103,15 @@ def _adversarial(hears: Literal["relevant", "pairs"], c: float) -> Method:
     )
 
 
+# Methods whose `c` is a share from 0 to 1, and which start from the colour-blind scorer.
+_SHARED = Method(
+    weight_key="c",
+    weight_range=(0.0, 1.0),
+    default_weight=1.0,
+    search_scale=(0.5, 1.0, None),
+    starts_from=BASELINE,
+)
+
 METHODS: dict[str, Method] = {
     "song": Method(),
     BASELINE: Method(selects=True),
@@ -113,32 +122,24 @@ METHODS: dict[str, Method] = {
     "kso-red": Method(selects=True, fairness="top", averages=True, least_groups=2),
     "dpr-rsp": _adversarial("pairs", 0.3),
     "dpr-reo": _adversarial("relevant", 1.0),
-    "robust": Method(  # see `fairtopk.robust`
+    "robust": replace(  # see `fairtopk.robust`
+        _SHARED,
         family="game",
         ranking="game",
         least_groups=2,
-        weight_key="c",
         weight_label="share of the gap",
         weight_meaning="share of the gap that is taken away, from 0 to 1",
-        weight_range=(0.0, 1.0),
-        default_weight=1.0,
-        search_scale=(0.5, 1.0, None),
         needs_labels=True,
         ranks_catalogue=False,
-        starts_from=BASELINE,
     ),
-    "fair-distill": Method(  # see `fairtopk.distillation`
+    "fair-distill": replace(  # see `fairtopk.distillation`
+        _SHARED,
         family="distillation",
         ranking="distillation",
         least_groups=1,  # with one group every order is fair
-        weight_key="c",
         weight_label="strength",
         weight_meaning="from 0, the teacher's own order, to 1, the fair one",
-        weight_range=(0.0, 1.0),
-        default_weight=1.0,
-        search_scale=(0.5, 1.0, None),
         learns_catalogue=True,
-        starts_from=BASELINE,
     ),
 }
 

@@ -33,6 +33,30 @@ Integers = NDArray[np.int64]
 SWEEPS = 100_000  # turns at most
 
 
+class Play(NamedTuple):
+    """The answers of both players.
+
+    Attributes:
+        relevance: The adversary's q, 0 on padding, ``[Q, L]``.
+        exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
+        value: Value of the game on each list, ``[Q]``.
+    """
+
+    relevance: Floats
+    exposure: Floats
+    value: Floats
+
+
+class Rows(NamedTuple):
+    """The rows of P of one list by kind and falling appeal, ``[n]`` each."""
+
+    appeal: Floats
+    q: Floats
+    c: Floats
+    x: Floats
+    exposure: Floats
+
+
 class Precision(NamedTuple):
     """How much P is smoothed, and how nearly its rows and columns add up to 1."""
 
@@ -184,9 +208,7 @@ def answer(
     mask: NDArray[np.bool_],
     bonus: Floats,
     precision: Precision,
-    relevance: Floats,
-    exposure: Floats,
-    value: Floats,
+    play: Play,
 ) -> None:
     """Fill in the q that answers P best, the exposure P v of each item, and the objective.
 
@@ -196,9 +218,7 @@ def answer(
         mask: False on padding, where nothing is filled in, ``[Q, L]``.
         bonus: What is added to the relevance of each kind, ``[Q, 3]``.
         precision: Of P.
-        relevance: q, ``[Q, L]``.
-        exposure: ``[Q, L]``.
-        value: a^T P v - (mu/2) |P|^2 + (mu/2) |q|^2 - appeal^T q, ``[Q]``.
+        play: Filled in; its value is a^T P v - (mu/2) |P|^2 + (mu/2) |q|^2 - appeal^T q.
     """
     mu = precision.mu
     for query in range(len(mask)):
@@ -208,9 +228,10 @@ def answer(
         slot, v, z = inside[slot], discounts(n), np.zeros(n)
         wanted, q, found = appeal[query][slot], np.empty(n), np.empty(n)
         c, x, falling_c, falling_x = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        rows = Rows(wanted, q, c, x, found)
         moved, sweep = np.inf, 0
         while True:
-            _answers(wanted, starts, bonus[query], v, z, mu, q, c, x, found)
+            _answers(rows, starts, bonus[query], v, z, mu)
             if moved <= precision.tolerance or sweep == SWEEPS:
                 break
             _merge(c, x, starts, falling_c, falling_x)
@@ -218,31 +239,23 @@ def answer(
             sweep += 1
         total = 0.0
         for row in range(n):
-            relevance[query, slot[row]], exposure[query, slot[row]] = q[row], found[row]
+            play.relevance[query, slot[row]] = q[row]
+            play.exposure[query, slot[row]] = found[row]
             total += mu / 2.0 * (c[row] * found[row] + x[row] + z[row])
             total += (mu / 2.0 * q[row] - wanted[row]) * q[row]
-        value[query] = total
+        play.value[query] = total
 
 
 @compiled
 def _answers(
-    appeal: Floats,
-    starts: Integers,
-    bonus: Floats,
-    v: Floats,
-    z: Floats,
-    mu: float,
-    q: Floats,
-    c: Floats,
-    x: Floats,
-    exposure: Floats,
+    rows: Rows, starts: Integers, bonus: Floats, v: Floats, z: Floats, mu: float
 ) -> None:
     """Fill in q, c, x and exposure of rows, which within a kind have falling appeal.
 
     As long as a row's interval is the same, q, c and x are linear in its appeal. It changes at
     the c where its first entry becomes 0 or the entry past its end rises above 0.
     """
-    n = len(v)
+    n, (appeal, q, c, x, exposure) = len(v), rows
     of_v, of_vv, of_z, of_zv = running(v), running(v * v), running(z), running(z * v)
     for kind in range(KINDS):
         start, stop = 0, 1

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.robust._kernels import KINDS, Floats, Precision, answer, project
+from fairtopk.robust._kernels import KINDS, Floats, Play, Precision, answer, project
 
 TOLERANCE = 1e-8  # of the sums of rows and columns of P
 GAP_TOLERANCE = 1e-7  # of a gap
@@ -72,20 +72,6 @@ def bonuses(sides: Sides, lam: Floats) -> Floats:
     return found
 
 
-class Play(NamedTuple):
-    """The answers of both players.
-
-    Attributes:
-        relevance: The adversary's q, 0 on padding, ``[Q, L]``.
-        exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
-        value: Value of the game on each list, ``[Q]``.
-    """
-
-    relevance: Floats
-    exposure: Floats
-    value: Floats
-
-
 def exposures(relevance: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -> Play:
     """Return the ranker's best P v, given relevance.
 
@@ -120,8 +106,8 @@ def play(appeal: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -
     found = Play(np.zeros(mask.shape), np.zeros(mask.shape), np.zeros(len(mask)))
 
     def work(part: slice) -> None:
-        outs = (one[part] for one in found)
-        answer(appeal[part], sides.kind[part], mask[part], bonus[part], precision, *outs)
+        into = Play(*(one[part] for one in found))
+        answer(appeal[part], sides.kind[part], mask[part], bonus[part], precision, into)
 
     _by_pieces(work, len(mask))
     return found

@@ -33,11 +33,10 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batch
 from fairtopk.lists.users import Lists
-from fairtopk.robust._kernels import Floats
+from fairtopk.robust._kernels import Floats, Play
 from fairtopk.robust.game import (
     Flags,
     Multipliers,
-    Play,
     Sides,
     exposures,
     first_multipliers,
