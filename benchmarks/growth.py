@@ -21,7 +21,7 @@ import torch
 from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.lists.users import Lists, split
 from fairtopk.models.optimizers import LazyOptimizer
-from fairtopk.runs.build import build_phases, build_scorer
+from fairtopk.runs.build import build_model, build_phases
 from fairtopk.runs.config_file import check_config
 from fairtopk.training.loop import Phase, threads_of, train_step
 
@@ -105,7 +105,7 @@ def step_seconds(lists: Lists, sizes: Sizes, optimizer: str, repeats: int) -> li
         },
         "growth",
     )
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     phase = build_phases(config, scorer, lists)[-1]
     rng = np.random.default_rng(0)
     seconds = []

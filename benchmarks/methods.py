@@ -43,10 +43,10 @@ from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import METHODS, methods_of
 from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.robust.trainer import RobustTrainer
-from fairtopk.runs.build import build_phases, build_scorer
+from fairtopk.runs.build import build_model, build_phases
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import build_trainer
+from fairtopk.runs.trainer import build_trainer
 from fairtopk.training.loop import threads_of, train_step
 
 BATCH, WARM, K = 256, 3, 50
@@ -126,7 +126,7 @@ def config_of(one: Trained) -> Config:
 def epoch(lists: Lists, one: Trained, most: int) -> Figures:
     """Return how long a step takes, and an epoch, of which at most so many steps are taken."""
     config = config_of(one)
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     phase = build_phases(config, scorer, lists)[-1]
     for group in phase.optimizer.param_groups:
         group["lr"] = phase.rate(0)
@@ -181,7 +181,7 @@ def fit(lists: Lists, multiplier: str, epochs: int) -> Figures:
     training = {"warmup_epochs": epochs, "epochs": epochs}
     values = {"method": {"name": "robust", "robust": robust}, "training": training}
     config = check_config(values, "methods")
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     trainer = build_trainer(config, lists, scorer)
     assert isinstance(trainer, RobustTrainer)
     trainer.validate = trainer.blind.validate = dict

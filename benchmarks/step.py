@@ -27,7 +27,7 @@ from fairtopk.evaluation import evaluate
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Lists, split
 from fairtopk.objectives.objective import Objective
-from fairtopk.runs.build import build_phases, build_sampler, build_scorer
+from fairtopk.runs.build import build_model, build_phases, build_sampler
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.training.loop import threads_of, train_step
@@ -117,7 +117,7 @@ def whole_epoch(
     The `backend` is that of the step.
     """
     config = config_of(optimizer)
-    scorer = build_scorer(config, lists.data)
+    scorer = build_model(config, lists)
     phase = build_phases(config, scorer, lists)[-1]
 
     def take(batch: Batch) -> None:

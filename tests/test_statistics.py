@@ -561,6 +561,10 @@ MASK = torch.tensor([[True, True, False], [True, True, True]])
             "relevance must be a tensor or array of numbers, got None",
         ),
         (
+            lambda: metrics.ndcg(SCORES, None, k=1),
+            "relevance must be a tensor or array of numbers, got None",
+        ),
+        (
             lambda: metrics.ndcg(SCORES, GRADES, k=1, mask="all"),
             "mask must be a tensor or array of booleans, got 'all'",
         ),

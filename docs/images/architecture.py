@@ -53,9 +53,9 @@ WAYS = {
     "fairtopk audit": (
         "#b5482f",
         {
-            "cli": (1, "audit.py: the command"),
+            "cli": (1, "rankings.py: the command"),
             "reporting, rankers": (6, "page.py: audit.html"),
-            "auditing": (2, "audit.py; 5: records.py, rules.py"),
+            "auditing": (2, "audit.py; 5: records.py"),
             "metrics": (4, "gaps, ratios, chance levels"),
             "data": (3, "tables.py: CSV, Parquet; groups.py"),
         },

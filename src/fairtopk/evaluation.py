@@ -27,11 +27,9 @@ from fairtopk.metrics.chance import (
     floors_of_places,
     joined_floors,
 )
-from fairtopk.metrics.other import group_auc
+from fairtopk.metrics.gaps import summarise, summarise_tops, tops_of_places
+from fairtopk.metrics.other import SMALLEST_SPREAD, group_auc, score_spread
 from fairtopk.metrics.overall import Overall, group_counts, parities, parities_of_counts
-from fairtopk.metrics.scale import SMALLEST_SPREAD, score_spread
-from fairtopk.metrics.summary import summarise, summarise_tops
-from fairtopk.metrics.tops import Tops, tops_of_places
 from fairtopk.models.scoring import score, top_blocks
 
 ENOUGH_SHUFFLES = 100_000  # of all lists together; a third usually gives a chance floor to 1 %
@@ -74,11 +72,15 @@ def gap_context(
 
     `member` is the argument of `parities`.
     """
-    scores = _stacked([score(scorer, batch) for batch in blocks], padding=0.0)
-    group = _stacked([batch.group for batch in blocks], padding=-1)
-    mask = _stacked([batch.mask for batch in blocks], padding=False)
-    relevance = _stacked([batch.relevance for batch in blocks], padding=0.0)
-    shuffles = _most_shuffles(len(scores))
+    longest = max(batch.mask.shape[1] for batch in blocks)
+    scored = [(score(scorer, one), one.group, one.mask, one.relevance) for one in blocks]
+    scores, group, mask, relevance = (
+        torch.cat([pad(one, (0, longest - one.shape[1]), value=padding) for one in column])
+        for column, padding in zip(
+            zip(*scored, strict=True), (0.0, -1, False, 0.0), strict=True
+        )
+    )
+    shuffles = min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(scores)))
     return GapContext(
         floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
         spread=score_spread(scores, mask=mask),
@@ -107,7 +109,10 @@ def evaluate_full(
     ks = checked_ks(ks)
     users = part.user if users is None else users
     blocks = _full(scorer, part, ks, users)
-    return _joined(summarise_tops(_tops(block, ks), ks) for block in blocks)
+    return _joined(
+        summarise_tops(tops_of_places(block.places, block.size, block.ideal, ks), ks)
+        for block in blocks
+    )
 
 
 def evaluate_full_with_context(
@@ -121,14 +126,19 @@ def evaluate_full_with_context(
 ) -> tuple[dict[str, Tensor], GapContext]:
     """Return `evaluate_full` and the context of its gaps, scoring each user once."""
     users = part.user if users is None else users
-    ks, first, shuffles = checked_ks(ks), 0, _most_shuffles(len(users))
+    ks, first = checked_ks(ks), 0
+    shuffles = min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(users)))
     values, floors, spreads = [], [], []
     counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
     for block in _full(scorer, part, ks, users):
-        tops = _tops(block, ks)
+        places = block.places
+        tops = tops_of_places(places, block.size, block.ideal, ks)
         values.append(summarise_tops(tops, ks))
         counts["rsp"].append(group_counts(tops))
-        counts["reo"].append(group_counts(_tops(_relevant_only(block), ks)))
+        # The same lists with the labels of relevant items alone.
+        places = places._replace(group=np.where(places.relevance > 0, places.group, -1))
+        tops = tops_of_places(places, block.relevant, block.ideal, ks)
+        counts["reo"].append(group_counts(tops))
         floors.append(
             floors_of_places(
                 block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
@@ -165,7 +175,12 @@ def _full(
     data, own, others = part.data, part.ratings, part.others
     n_groups, k = max(2, len(data.group_names)), min(ks[-1], data.n_items)
     ideal = np.stack([ideal_dcg(own.offsets, own.rating, k) for k in ks], axis=-1)
-    relevant = _relevant_sizes(part, n_groups)
+    # Relevant items of each group that each user has, [n_users, G]
+    n_users, group = len(own.offsets) - 1, data.group[own.item]
+    counts = (own.rating > 0) & (group >= 0)
+    user = np.repeat(np.arange(n_users), np.diff(own.offsets))[counts]
+    cell = user * n_groups + group[counts]
+    relevant = np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
     first = 0
     for top in top_blocks(scorer, of, k=k, n_items=data.n_items, excluded=others):
         users, there = of[first : first + len(top.scores)], top.column >= 0
@@ -180,27 +195,6 @@ def _full(
         )
         size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
         yield FullBlock(places, size, relevant[users], ideal[users], top.spread)
-
-
-def _tops(block: FullBlock, ks: Sequence[int]) -> Tops:
-    return tops_of_places(block.places, block.size, block.ideal, ks)
-
-
-def _relevant_only(block: FullBlock) -> FullBlock:
-    """Return the same lists with the labels of relevant items alone."""
-    places = block.places
-    group = np.where(places.relevance > 0, places.group, -1)
-    return block._replace(places=places._replace(group=group), size=block.relevant)
-
-
-def _relevant_sizes(part: HeldOut, n_groups: int) -> NDArray[np.int64]:
-    """Return how many relevant items of each group each user has, ``[n_users, G]``."""
-    own, group = part.ratings, part.data.group[part.ratings.item]
-    n_users = len(own.offsets) - 1
-    user = np.repeat(np.arange(n_users), np.diff(own.offsets))
-    counts = (own.rating > 0) & (group >= 0)
-    cell = user[counts] * n_groups + group[counts]
-    return np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
 
 
 def sizes_without(
@@ -262,19 +256,6 @@ def relevance_of(
         for slot in range(start, stop):
             rated[item[slot]] = 0
     return relevance
-
-
-def _most_shuffles(n_lists: int) -> int:
-    """Return how often a list is shuffled at most."""
-    return min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // n_lists))
-
-
-def _stacked(blocks: Sequence[Tensor], *, padding: float) -> Tensor:
-    """Return the lists of all blocks, padded to the longest, ``[Q, L]``."""
-    longest = max(block.shape[1] for block in blocks)
-    return torch.cat(
-        [pad(block, (0, longest - block.shape[1]), value=padding) for block in blocks]
-    )
 
 
 def _joined(blocks: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -28,7 +28,7 @@ from fairtopk.runs.grid import Afterwards, Cell, cells_of
 from fairtopk.runs.measure import some_users
 from fairtopk.runs.open import open_run
 from fairtopk.runs.sweep import Event, run_sweep
-from fairtopk.runs.validation import MOST_USERS
+from fairtopk.runs.trainer import MOST_USERS
 from fairtopk.storage import write_text
 from studies.catalogue.page import KEPT, tables
 from studies.page import fill_marks

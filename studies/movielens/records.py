@@ -17,9 +17,16 @@ from fairtopk.errors import InputError
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.result import CONFIG, IDENTITY, METRICS, Identity, config_digest
-from fairtopk.runs.result_format import sealed
-from fairtopk.runs.run import LOG, PROVENANCE
+from fairtopk.runs.result import (
+    CONFIG,
+    IDENTITY,
+    LOG,
+    METRICS,
+    PROVENANCE,
+    Identity,
+    config_digest,
+    sealed,
+)
 from fairtopk.runs.sweep import AFTERWARDS, Event, is_done, nothing_left
 from fairtopk.storage import replacing, write_text
 

@@ -61,7 +61,7 @@ def main() -> None:
             say_room(planned.cells, runs, None)
             with SweepProgress(planned.cells) as progress:
                 outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
-            say_failures(outcome)
+            say_failures(outcome, "rerun the command")
     finally:  # of what is done when it is stopped
         keep(planned.cells, runs, asked.pages / RECORDS)
     titles = [found.title for found in planned.found]

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fairtopk.auditing.rankings import label_holders, slots_of_same
+from fairtopk.auditing.baseline import slots_of_same
+from fairtopk.auditing.rankings import label_holders
 
 
 def test_the_first_known_label_of_an_item_is_held() -> None:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from fairtopk.auditing.rules import Offer, applied, check_rules, parsed_rule
+from fairtopk.auditing.audit import AuditRequest, checks_record, parsed_rule
+from fairtopk.auditing.rankings import Columns
 from fairtopk.errors import InputError
 
 
@@ -36,10 +37,9 @@ def test_anything_else_is_refused(text: str) -> None:
 )
 def test_a_rule_fires_where_its_comparison_holds(comparison: str, fired: bool) -> None:
     rule = parsed_rule(f"a@1 {comparison} 0.5")
-    assert (
-        applied([rule], {"a@1": {"mean": 0.5, "tied": 0, "tied_at_cut": 0}}, {})[0]["fired"]
-        is fired
-    )
+    metrics = {"a@1": {"mean": 0.5, "tied": 0, "tied_at_cut": 0}}
+    (check,) = checks_record([rule], {"metrics": metrics, "columns": []})
+    assert check["fired"] is fired
 
 
 def test_a_rule_without_a_column_is_on_every_column() -> None:
@@ -47,7 +47,12 @@ def test_a_rule_without_a_column_is_on_every_column() -> None:
         "sex": {"a@1": {"value": 1.0, "tied": 3, "tied_at_cut": 1}},
         "age": {"a@1": {"value": None, "tied": 0, "tied_at_cut": 0}},
     }
-    found = applied([parsed_rule("a@1 < 2"), parsed_rule("sex:a@1 < 1")], {}, columns)
+    record = {
+        "data": {"queries": 4, "ranked_by": "score"},
+        "metrics": {},
+        "columns": [{"name": name, "metrics": metrics} for name, metrics in columns.items()],
+    }
+    found = checks_record([parsed_rule("a@1 < 2"), parsed_rule("sex:a@1 < 1")], record)
     assert [(one["column"], one["fired"]) for one in found] == [
         ("sex", True),
         ("age", None),
@@ -63,20 +68,24 @@ def test_a_rule_without_a_column_is_on_every_column() -> None:
         ("exposure_gap@5 > 1", "exposure_gap needs scores (--score)"),
         ("impct_ratio@5 < 1", "no metric is called 'impct_ratio'; there is impact_ratio"),
         ("NDGC@5 < 1", "there is ndcg"),
-        ("xyz@5 < 1", "there is ndcg, impact_ratio, rank_exposure_gap"),
+        ("xyz@5 < 1", "there is ndcg, impact_ratio, impact_ratio_p, rank_exposure_gap"),
         ("sex:ndcg@5 < 1", "ndcg is of whole lists, whatever their groups; leave out 'sex:'"),
         ("age:impact_ratio@5 < 1", "names column 'age': the columns are sex"),
     ],
 )
 def test_a_rule_on_what_is_not_measured_is_told_what_it_needs(text: str, words: str) -> None:
-    offer = Offer(
+    request = AuditRequest(
+        columns=Columns("q", "i", rank="r", relevance="y"),
+        groups=["sex"],
+        items=None,
+        items_item="i",
+        local_items=False,
+        intersections=False,
         ks=(5, 10),
-        columns=["sex"],
-        of_lists=["ndcg"],
-        of_columns=["impact_ratio", "rank_exposure_gap"],
-        needs={"exposure_gap": "scores (--score)"},
+        separator=",",
+        seed=0,
     )
     with pytest.raises(InputError) as error:
-        check_rules([parsed_rule(text)], offer)
+        request.check_rules([parsed_rule(text)])
     assert words in str(error.value)
-    check_rules([parsed_rule("sex:impact_ratio@10 < 1"), parsed_rule("ndcg@5 < 1")], offer)
+    request.check_rules([parsed_rule("sex:impact_ratio@10 < 1"), parsed_rule("ndcg@5 < 1")])

@@ -21,7 +21,7 @@ def test_a_zip_a_folder_and_a_file_read_alike(tmp_path: Path) -> None:
     packed = zipped(tmp_path / "set.zip", {"inner/a.txt": b"1\t2\n"})
     for path in (tmp_path / "set", packed):
         archive = Archive(path)
-        assert archive.names() == ["inner/a.txt"]
+        assert archive.names == ["inner/a.txt"]
         assert archive.read("inner/a.txt") == b"1\t2\n"
     assert Archive(tmp_path / "set" / "inner" / "a.txt").read("a.txt") == b"1\t2\n"
 

@@ -93,6 +93,7 @@ def test_the_year_is_the_last_of_the_title_else_of_the_release_date(tmp_path: Pa
         ("100k", {"u_item": film_100k(*FILMS[0]) + "\n2|x\n"}, "line 2: expected 24 fields"),
         ("1m", {"ratings_dat": "1::1::5::9\n1:2:3:4\n"}, "line 2: expected 4 fields"),
         ("1m", {"movies_dat": "1::A::War\n2::B\n"}, "line 2: expected 'id::title::genres'"),
+        ("1m", {"movies_dat": "1::A::War\n\n\r\n2::B\n"}, r"line 4: expected .*got '2::B'"),
         ("1m", {"ratings_dat": ""}, "holds no MovieLens ratings"),
         ("20m", {"ratings_csv": "userId,movieId,rating,timestamp\n"}, "a header but no rows"),
         (

@@ -58,10 +58,10 @@ def test_the_same_ratings_by_fewer_users_are_not_the_published_ones(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = KNOWN["movielens-20m"]
-    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 9, 2, 3)))
+    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 9, 2)))
     with pytest.warns(UserWarning, match="3 ratings by 9 users"):
         ft.load("movielens-20m", folder)
-    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 2, 2, 3)))
+    monkeypatch.setitem(KNOWN, "movielens-20m", replace(whole, counts=Counts(3, 2, 2)))
     assert ft.load("movielens-20m", folder).notes[0].endswith("the published counts")
 
 
@@ -390,7 +390,7 @@ def test_a_layout_is_not_prepared_as_another(source: Path, tmp_path: Path) -> No
 def test_counts_tell_one_data_set_from_another(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = replace(registry.MOVIELENS["movielens-25m"], counts=registry.Counts(2, 1, 2, 2))
+    whole = replace(registry.MOVIELENS["movielens-25m"], counts=registry.Counts(2, 1, 2))
     monkeypatch.setitem(registry.MOVIELENS, "movielens-25m", whole)
     sentence = (
         "ratings.csv of source holds MovieLens 25M, by its counts, not MovieLens 20M; give"

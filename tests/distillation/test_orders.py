@@ -5,7 +5,7 @@ import torch
 
 import fairtopk as ft
 from fairtopk.distillation.teacher import taught_order
-from fairtopk.lists.ranking import order
+from fairtopk.lists.batch import order
 from fairtopk.objectives.methods import Reranker
 from fairtopk.reranking.lists import Candidates
 

@@ -9,7 +9,7 @@ import fairtopk as ft
 from fairtopk.distillation.teacher import Catalogue, Lesson, frozen_copy, lesson_of
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Ratings
-from fairtopk.models.features import OfTable, feature_scorer
+from fairtopk.models.features import FeatureScorer, OfTable
 from fairtopk.objectives.methods import DistillSettings
 
 N_USERS, N_ITEMS = 40, 60
@@ -132,7 +132,7 @@ def test_rankings_that_are_drawn_hang_on_the_seed() -> None:
 
 def test_a_copy_shares_the_documents_and_nothing_that_is_saved() -> None:
     values = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
-    scorer = OfTable(feature_scorer("mlp", 3, hidden=(4,), dropout=0.0, seed=0), values)
+    scorer = OfTable(FeatureScorer("mlp", 3, hidden=(4,), dropout=0.0, seed=0), values)
     copied = frozen_copy(scorer)
     assert copied.values is values
     state = copied.state_dict()

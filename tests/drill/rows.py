@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from fairtopk.runs.result_format import sealed
+from fairtopk.runs.result import sealed
 from fairtopk.storage import load_tensors, save_tensors
 
 Do = Callable[[Path], None]

@@ -8,17 +8,17 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.kernels.shuffles import (
+from fairtopk.kernels.sums import (
     GroupSums,
     Key,
+    Places,
     Ranked,
     drawn_sums,
     gap_totals,
+    place_sums,
     shuffled_sums,
 )
-from fairtopk.kernels.sums import Places, place_sums
-from fairtopk.metrics.gaps import NOTIONS, named_and_rest, named_gap, rank_exposure
-from fairtopk.metrics.tops import Tops
+from fairtopk.metrics.gaps import NOTIONS, Tops, named_and_rest, named_gap, rank_exposure
 
 pytestmark = pytest.mark.kernel
 

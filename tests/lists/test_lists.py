@@ -150,7 +150,7 @@ def test_some_users_have_the_lists_they_have_among_all() -> None:
     data = ft.make_synthetic(ft.SyntheticShape(50, 400, 1_500), seed=0).data
     part = ft.split(data).test
     some = np.array([31, 4, 4])
-    found, whole = part.sampled_of(some, unrated=20, seed=1), part.sampled(unrated=20, seed=1)
+    found, whole = part.sampled(some, unrated=20, seed=1), part.sampled(unrated=20, seed=1)
     assert (found.item == whole.item[some]).all()
     assert (found.relevance == whole.relevance[some]).all()
 

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fairtopk.lists.ranking import discount, gain, ideal_dcg, order, rank, ranked
+from fairtopk.lists.batch import discount, gain, ideal_dcg, order, rank, ranked
 
 pytestmark = pytest.mark.kernel
 

@@ -4,7 +4,7 @@ from numpy.typing import NDArray
 
 from fairtopk.kernels.random import stream
 from fairtopk.kernels.ranking import UserItems
-from fairtopk.lists._kernels import (
+from fairtopk.lists.users import (
     draw_others,
     draw_slots,
     evaluation_lists,

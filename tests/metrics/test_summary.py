@@ -47,11 +47,11 @@ def test_the_summary_holds_what_each_metric_gives_alone(
 
 
 def test_one_sort_serves_all_metrics_and_all_k(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairtopk.metrics import tops
+    from fairtopk.metrics import gaps
 
     scores, relevance, groups, mask = some_lists(3)
-    sorts, list_sums = [], tops.list_sums
-    monkeypatch.setattr(tops, "list_sums", lambda *lists: sorts.append(1) or list_sums(*lists))
+    sorts, list_sums = [], gaps.list_sums
+    monkeypatch.setattr(gaps, "list_sums", lambda *lists: sorts.append(1) or list_sums(*lists))
     metrics.summarise(scores, relevance, groups, ks=KS, mask=mask)
     assert len(sorts) == 1
 

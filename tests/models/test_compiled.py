@@ -195,9 +195,10 @@ def test_matrix_factorisation_has_the_same_bits_for_one_and_two_threads() -> Non
 def test_blocks_depend_on_the_batch_and_not_on_threads() -> None:
     batch = random_batch(50, 900, (40, 60))
     torch.set_num_threads(1)
-    alone = _compiled.blocks_of(batch.item.numpy(), 900).slices
+    alone = [block.items for block in _compiled.blocks_of(batch.item.numpy(), 900)[1]]
     torch.set_num_threads(2)
-    assert _compiled.blocks_of(batch.item.numpy(), 900).slices == alone
+    _, blocks = _compiled.blocks_of(batch.item.numpy(), 900)
+    assert [block.items for block in blocks] == alone
     assert len(alone) == _compiled.MAX_BLOCKS
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import fairtopk as ft
-from fairtopk.models.features import FEATURE_MODELS, Standardise, feature_scorer
+from fairtopk.models.features import FEATURE_MODELS, FeatureScorer, Standardise
 
 MASK = torch.tensor([[True] * 5, [True, True, True, False, False]])
 
@@ -23,7 +23,7 @@ def test_features_are_scaled_by_the_rows_they_were_fitted_on() -> None:
 
 @pytest.mark.parametrize("name", FEATURE_MODELS)
 def test_a_score_does_not_depend_on_padding_or_on_the_order(name: str) -> None:
-    scorer = feature_scorer(name, 3, hidden=(8,)).eval()  # type: ignore[arg-type]
+    scorer = FeatureScorer(name, 3, hidden=(8,)).eval()  # type: ignore[arg-type]
     values = drawn()
     scores = scorer(values, MASK)
     assert scores.shape == (2, 5)
@@ -37,7 +37,7 @@ def test_a_score_does_not_depend_on_padding_or_on_the_order(name: str) -> None:
     ("name", "alone"), [("linear", True), ("mlp", True), ("attention", False)]
 )
 def test_only_attention_sees_the_other_documents(name: str, alone: bool) -> None:
-    scorer = feature_scorer(name, 3, hidden=(8,)).eval()  # type: ignore[arg-type]
+    scorer = FeatureScorer(name, 3, hidden=(8,)).eval()  # type: ignore[arg-type]
     values = drawn()
     changed = values.clone()
     changed[:, 1:] += 1
@@ -48,18 +48,18 @@ def test_only_attention_sees_the_other_documents(name: str, alone: bool) -> None
 @pytest.mark.parametrize("name", FEATURE_MODELS)
 def test_a_start_depends_on_the_seed_alone(name: str) -> None:
     torch.manual_seed(5)
-    one = feature_scorer(name, 3, seed=1)  # type: ignore[arg-type]
+    one = FeatureScorer(name, 3, seed=1)  # type: ignore[arg-type]
     torch.manual_seed(6)
-    again, other = (feature_scorer(name, 3, seed=seed) for seed in (1, 2))  # type: ignore[arg-type]
+    again, other = (FeatureScorer(name, 3, seed=seed) for seed in (1, 2))  # type: ignore[arg-type]
     assert torch.equal(one.output.weight, again.output.weight)  # type: ignore[union-attr, arg-type]
     assert not torch.equal(one.output.weight, other.output.weight)  # type: ignore[union-attr, arg-type]
 
 
 def test_attention_of_an_odd_width_has_fewer_heads() -> None:
-    scorer = feature_scorer("attention", 3, hidden=(7,)).eval()
+    scorer = FeatureScorer("attention", 3, hidden=(7,)).eval()
     assert bool(scorer(drawn(), MASK)[MASK].isfinite().all())
 
 
 def test_an_unknown_model_is_refused() -> None:
     with pytest.raises(ft.InputError, match="one of linear, mlp, attention, got 'tree'"):
-        feature_scorer("tree", 3)  # type: ignore[arg-type]
+        FeatureScorer("tree", 3)  # type: ignore[arg-type]

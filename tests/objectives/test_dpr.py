@@ -2,12 +2,27 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
+from torch.distributions import Normal, kl_divergence
 from torch.nn.functional import softplus
 
 import fairtopk as ft
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives.dpr import Dpr, label_weights
+from fairtopk.objectives.dpr import (
+    LEAST_OF_WHOLE,
+    Dpr,
+    bpr_loss,
+    graded_pairs,
+    label_weights,
+    list_divergence,
+    list_moments,
+    list_pairs,
+    moment_divergence,
+    read_whole,
+    split_labels,
+)
 from fairtopk.objectives.methods import METHODS, DprSettings, methods_of
 
 TWO, EVEN = torch.eye(2), torch.tensor([10, 10])
@@ -248,3 +263,220 @@ def test_the_number_of_batches_is_how_often_the_adversary_learns() -> None:
 def test_its_state_is_the_adversary_alone_whatever_the_data() -> None:
     part = dpr(member=torch.eye(2), count=torch.tensor([10**6, 10**7]))
     assert sum(value.numel() for value in part.state_dict().values()) < 10_000
+
+
+def test_without_a_separator_each_label_is_a_group() -> None:
+    found = split_labels(["b|a", "a", "c"], None)
+    assert found.names == ("b|a", "a", "c")
+    assert torch.equal(found.member, torch.eye(3))
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator", "names", "member"),
+    [
+        (["War|Horror", "Horror", "War"], "|", ("War", "Horror"), [[1, 1], [0, 1], [1, 0]]),
+        (["a, b", "c"], ",", ("a", "b", "c"), [[1, 1, 0], [0, 0, 1]]),
+        (["a||a", "|", "b"], "|", ("a", "b"), [[1, 0], [0, 0], [0, 1]]),
+    ],
+)
+def test_a_label_names_the_groups_between_separators(
+    labels: list[str], separator: str, names: tuple[str, ...], member: list[list[int]]
+) -> None:
+    """Blanks around a name are no part of it, and nothing is no name."""
+    found = split_labels(labels, separator)
+    assert found.names == names
+    assert found.member.tolist() == member
+
+
+@given(st.integers(0, 2**31))
+def test_it_is_the_divergence_of_a_normal_distribution_with_its_slopes(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    mean = 3 * torch.randn(5, generator=rng, dtype=torch.float64)
+    variance = torch.randn(5, generator=rng, dtype=torch.float64).exp()
+    for one in (mean, variance):
+        one.requires_grad_()
+    expected = kl_divergence(Normal(mean, variance.sqrt()), Normal(0.0, 1.0))
+    slopes = torch.autograd.grad(expected.sum(), (mean, variance))
+    value, *found = moment_divergence(mean.detach(), variance.detach())
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(tuple(found), slopes)
+
+
+@given(st.integers(0, 2**31))
+def test_the_gradient_in_scores_is_that_of_the_closed_form_and_of_autograd(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    scores = 1 + 2 * torch.randn(4, 9, generator=rng, dtype=torch.float64)
+    where = torch.rand(4, 9, generator=rng) < 0.7
+    where[:, :2] = True  # one score alone has no spread
+    value, grad = list_divergence(scores, where)
+    scores.requires_grad_()
+    for place, counts in enumerate(where):
+        own = scores[place][counts]
+        mean, sd = own.mean(), own.std(correction=0)
+        expected = (mean**2 + sd**2 - 2 * sd.log() - 1) / 2
+        torch.testing.assert_close(value[place], expected.detach())
+        (slope,) = torch.autograd.grad(expected, scores, retain_graph=True)
+        torch.testing.assert_close(grad[place], slope[place])
+        closed = (mean + (own - mean) * (1 - 1 / sd**2)) / len(own)
+        torch.testing.assert_close(grad[place][counts], closed.detach())
+
+
+def test_equal_scores_and_empty_lists_give_finite_numbers() -> None:
+    scores = torch.tensor([[2.0, 2, 2], [0, 0, 0], [7, 8, 9]])
+    where = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
+    value, grad = list_divergence(scores, where)
+    assert value.isfinite().all()
+    assert value[0] > value[1] > 10
+    assert value[2] == 0
+    torch.testing.assert_close(grad, torch.tensor([[2 / 3] * 3, [0.0] * 3, [0.0] * 3]))
+    assert list_moments(scores, where)[0].tolist() == [2.0, 0.0, 0.0]
+    found = moment_divergence(torch.zeros(1), torch.zeros(1))
+    assert all(one.isfinite().all() for one in found)
+
+
+def test_scores_far_from_0_keep_their_spread() -> None:
+    scores = torch.tensor([[1e4 - 1, 1e4 + 1]])
+    mean, variance = list_moments(scores, torch.ones(1, 2, dtype=torch.bool))
+    assert (mean.tolist(), variance.tolist()) == ([1e4], [1.0])
+
+
+def plain(scores: Tensor, relevance: Tensor, mask: Tensor) -> list[Tensor]:
+    """Pair by pair, list by list."""
+    found = []
+    for one, grades, inside in zip(scores, relevance, mask, strict=True):
+        slots = range(len(one))
+        above = [slot for slot in slots if inside[slot] and grades[slot] > 0]
+        below = [slot for slot in slots if inside[slot] and not grades[slot] > 0]
+        losses = [
+            -(one[above[turn % len(above)]] - one[slot]).sigmoid().log()
+            for turn, slot in enumerate(below)
+            if above
+        ]
+        found.append(torch.stack(losses).mean() if losses else 0 * one.sum())
+    return found
+
+
+@given(st.integers(0, 2**31), st.sampled_from([0.0, 0.2, 0.6, 1.0]))
+def test_loss_and_gradient_are_those_of_each_pair(seed: int, share: float) -> None:
+    """Lists with any number of relevant items, none and all among them, and with padding."""
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(4, 7, generator=rng, dtype=torch.float64).requires_grad_()
+    relevance = 3.0 * (torch.rand(4, 7, generator=rng) < share)
+    mask = torch.rand(4, 7, generator=rng) < 0.8
+    expected = torch.stack(plain(scores, relevance, mask))
+    (slope,) = torch.autograd.grad(expected.sum(), scores)
+    loss, grad = bpr_loss(scores.detach(), list_pairs(relevance, mask))
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(grad, slope)
+
+
+def test_every_relevant_item_has_its_share_of_the_others() -> None:
+    relevance = torch.tensor([[5.0, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]])
+    pairs = list_pairs(relevance, torch.ones(2, 8, dtype=torch.bool))
+    assert pairs.query.tolist() == [0] * 5 + [1] * 7
+    assert pairs.below.tolist() == [2, 3, 4, 6, 7, 0, 1, 2, 3, 4, 5, 6]
+    assert pairs.above.tolist() == [0, 1, 5, 0, 1] + [7] * 7
+
+
+def test_scores_far_apart_give_finite_numbers() -> None:
+    scores = torch.tensor([[0.0, 1e4], [1e4, 0.0]])
+    pairs = list_pairs(torch.tensor([[1.0, 0.0]] * 2), torch.ones(2, 2, dtype=torch.bool))
+    loss, grad = bpr_loss(scores, pairs)
+    assert loss.tolist() == [1e4, 0.0]
+    assert grad.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
+
+
+def by_grades(scores: Tensor, grades: Tensor, mask: Tensor) -> list[tuple[int, int]]:
+    """The pairs (above, below) of a list: items of a grade take turns with those above it."""
+    slots = [slot for slot in range(len(scores)) if mask[slot]]
+    slots.sort(key=lambda slot: -float(grades[slot]))
+    found = []
+    for grade in sorted({float(grades[slot]) for slot in slots}):
+        above = [slot for slot in slots if grades[slot] > grade]
+        below = [slot for slot in slots if grades[slot] == grade]
+        found += [(above[turn % len(above)], one) for turn, one in enumerate(below) if above]
+    return found
+
+
+@given(st.integers(0, 2**31), st.sampled_from([1, 2, 5]))
+def test_by_grades_each_item_is_paired_with_one_of_a_higher_grade(
+    seed: int, n_grades: int
+) -> None:
+    rng = torch.Generator().manual_seed(seed)
+    scores = torch.randn(4, 7, generator=rng)
+    grades = torch.randint(n_grades, (4, 7), generator=rng).float()
+    mask = torch.rand(4, 7, generator=rng) < 0.8
+    pairs = graded_pairs(grades, mask)
+    found = sorted(zip(*(part.tolist() for part in pairs), strict=True))
+    assert found == sorted(
+        (query, *pair)
+        for query in range(4)
+        for pair in by_grades(scores[query], grades[query], mask[query])
+    )
+    if n_grades == 2:
+        plain_pairs = list_pairs(grades, mask)
+        assert found == sorted(zip(*(part.tolist() for part in plain_pairs), strict=True))
+
+
+GRADES = torch.tensor([[2.0, 1, 1, 0, 0, 0], [1, 1, 1, 1, 3, 0], [4, 0, 0, 0, 0, 0]]).double()
+MASK = torch.tensor([[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [1, 0, 0, 0, 0, 0]]).bool()
+
+
+def document_dpr(method: str, *, c: float, normal: float = 1.0) -> Dpr:
+    return Dpr(
+        METHODS[method],
+        DprSettings(normal=normal, samples=500, batches=1),
+        c=c,
+        member=torch.eye(2),
+        count=torch.tensor([6, 6]),
+        generator=torch.Generator().manual_seed(0),
+        reads=read_whole,
+    ).double()
+
+
+def document_lists() -> tuple[Tensor, Batch]:
+    draw = torch.Generator().manual_seed(1)
+    scores = torch.randn(3, 6, generator=draw, dtype=torch.float64)
+    group = torch.randint(2, (3, 6), generator=draw, dtype=torch.int32)
+    return scores, list_batch(torch.arange(3), GRADES, group, MASK)
+
+
+@pytest.mark.parametrize("method", methods_of("adversary"))
+def test_at_alpha_0_it_is_bpr_by_grades_and_the_divergence_of_whole_lists(method: str) -> None:
+    scores, batch = document_lists()
+    value, grad = document_dpr(method, c=0.0, normal=0.7)(scores, batch)
+    scores.requires_grad_()
+
+    def loss(query: int, pairs: list[tuple[int, int]]) -> Tensor:
+        behind = [softplus(scores[query, low] - scores[query, high]) for high, low in pairs]
+        return torch.stack(behind).mean()
+
+    ranking = (
+        loss(0, [(0, 1), (0, 2), (0, 3), (1, 4)])
+        + loss(1, [(4, 0), (4, 1), (4, 2), (4, 3), (4, 5)])
+    )  # fmt: skip
+    normal = torch.zeros((), dtype=torch.float64)
+    for query in (0, 1):  # one document by itself has no distribution
+        own = scores[query][MASK[query]]
+        mean, variance = own.mean(), own.var(correction=0)
+        normal = normal + (mean**2 + variance - variance.log() - 1) / 2
+    expected = (ranking + 0.7 * normal) / 3
+    torch.testing.assert_close(value, expected.detach())
+    torch.testing.assert_close(grad, torch.autograd.grad(expected, scores)[0])
+
+
+def test_rsp_hears_every_document_once_and_reo_every_relevant_one() -> None:
+    _, batch = document_lists()
+    slots = MASK.flatten().nonzero()[:, 0]
+    heard = read_whole(batch, METHODS["dpr-rsp"]).heard
+    assert heard.tolist() == slots.tolist()
+    relevant = (MASK & (GRADES > 0)).flatten().nonzero()[:, 0]
+    assert read_whole(batch, METHODS["dpr-reo"]).heard.tolist() == relevant.tolist()
+
+
+def test_documents_that_are_all_but_alike_are_not_torn_apart() -> None:
+    scores, batch = document_lists()
+    alike = 1e-5 * scores
+    _, grad = document_dpr("dpr-rsp", c=0.0)(alike, batch)
+    _, apart = document_dpr("dpr-rsp", c=0.0, normal=0.0)(alike, batch)
+    assert (grad - apart).abs().max() < LEAST_OF_WHOLE**-0.5

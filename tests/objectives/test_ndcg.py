@@ -1,22 +1,26 @@
 """The surrogate rank by three ways, and the term f of Eqs. 3 and 15 with its slope."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from fairtopk.lists.batch import list_batch
 from fairtopk.objectives.ndcg import (
     DENSE_LIMIT,
     CompiledHinge,
     DenseHinge,
+    Estimate,
+    ListNet,
     SortedHinge,
     ndcg_slope,
     ndcg_term,
     surrogate_rank,
 )
-
-pytestmark = pytest.mark.kernel
+from fairtopk.objectives.threshold import Selection
 
 WAYS = [CompiledHinge, DenseHinge, SortedHinge]
 
@@ -34,6 +38,7 @@ def lists(seed: int, n_lists: int, length: int) -> tuple[Tensor, Tensor]:
     return scores, weight * (weight > 0.2)
 
 
+@pytest.mark.kernel
 @pytest.mark.parametrize("way", WAYS)
 @given(
     seed=st.integers(0, 10**6),
@@ -58,6 +63,7 @@ def test_value_and_gradient_are_those_of_the_plain_sum(
     torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.kernel
 def test_sorting_stays_exact_far_from_zero_in_float32() -> None:
     scores, weight = (values.float() for values in lists(0, 4, 200))
     weight /= weight.sum(-1, keepdim=True)
@@ -67,6 +73,7 @@ def test_sorting_stays_exact_far_from_zero_in_float32() -> None:
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.kernel
 def test_the_way_is_chosen_by_size() -> None:
     for length in (10, DENSE_LIMIT // 100):
         scores, weight = lists(1, 2, length)
@@ -77,6 +84,7 @@ def test_the_way_is_chosen_by_size() -> None:
         assert name == ("CompiledHingeBackward" if length == 10 else "SortedHingeBackward")
 
 
+@pytest.mark.kernel
 @given(mean=st.floats(1e-3, 50), gain=st.floats(0, 31), length=st.integers(1, 30_000))
 def test_the_ndcg_term_is_that_of_eq_3_and_its_slope_the_derivative(
     mean: float, gain: float, length: int
@@ -89,7 +97,45 @@ def test_the_ndcg_term_is_that_of_eq_3_and_its_slope_the_derivative(
     assert ndcg_slope(*given).item() == pytest.approx(grad.item(), rel=1e-8)
 
 
+@pytest.mark.kernel
 def test_a_mean_of_zero_gives_a_finite_term_and_slope() -> None:
     given = (torch.zeros(1), torch.ones(1), torch.full((1,), 300))
     assert ndcg_term(*given).isfinite().all()
     assert ndcg_slope(*given).isfinite().all()
+
+
+def listnet_loss(scores: Tensor, grades: Tensor, mask: Tensor, weight: Tensor) -> Estimate:
+    query, group = torch.zeros(1).long(), torch.zeros_like(mask, dtype=torch.int64)
+    batch = list_batch(query, grades, group, mask)._replace(weight=weight)
+    found: Estimate = ListNet()(scores, batch, Selection(torch.ones_like(scores)))
+    return found
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 7))
+def test_listnet_is_eq_4_and_its_gradient_the_derivative(seed: int, n: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(1, 7, dtype=torch.float64, generator=generator)
+    grades = torch.randint(0, 5, (1, 7), generator=generator).double()
+    mask = torch.arange(7)[None] < n
+    leaf = scores[0, :n].clone().requires_grad_()
+    ahead = (leaf[None, :] - leaf[:, None]).exp().sum(-1)
+    plain = (grades[0, :n].softmax(-1) * ahead.log()).sum()
+    plain.backward()
+    loss, grad = listnet_loss(
+        scores.masked_fill(~mask, math.nan), grades, mask, mask.to(scores.dtype)
+    )
+    torch.testing.assert_close(loss, plain.detach(), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(grad[0, :n], leaf.grad, rtol=1e-10, atol=1e-12)
+    assert (grad[0, n:] == 0).all()
+
+
+def test_in_listnet_a_slot_that_stands_for_two_items_is_two_slots() -> None:
+    scores = torch.tensor([[0.3, -1.0, 0.7, 0.7]], dtype=torch.float64)
+    grades = torch.tensor([[2.0, 1.0, 0.0, 0.0]], dtype=torch.float64)
+    mask, ones = torch.ones(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.float64)
+    loss, grad = listnet_loss(scores, grades, mask, ones)
+    weight = torch.tensor([[1.0, 1.0, 2.0]], dtype=torch.float64)
+    ours, ours_grad = listnet_loss(scores[:, :3], grades[:, :3], mask[:, :3], weight)
+    torch.testing.assert_close(ours, loss)
+    torch.testing.assert_close(ours_grad[0, 2], grad[0, 2:].sum())
+    torch.testing.assert_close(ours_grad[:, :2], grad[:, :2])

@@ -12,7 +12,7 @@ from fairtopk.reporting.curves import views_of
 from fairtopk.reporting.page import safe_json, sweep_page
 from fairtopk.reporting.results import Rankings, Result, Run, Sweep, collect
 from fairtopk.reporting.tables import results_tables
-from fairtopk.runs.result_format import sealed
+from fairtopk.runs.result import sealed
 
 from .conftest import WriteRun
 

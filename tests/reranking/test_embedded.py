@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES
-from fairtopk.lists.ranking import order
+from fairtopk.lists.batch import order
 from fairtopk.metrics import representation_gap
 from fairtopk.reranking import prefix_table
 

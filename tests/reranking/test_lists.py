@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtopk.lists.ranking import order
+from fairtopk.lists.batch import order
 from fairtopk.reranking.lists import Candidates, Policy, dealt
 
 

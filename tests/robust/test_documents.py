@@ -7,7 +7,7 @@ import torch
 
 import fairtopk as ft
 from fairtopk.lists.queries import feature_batch
-from fairtopk.models.features import FeatureModel, OfTable, feature_scorer
+from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
 from fairtopk.objectives.methods import RobustSettings
 from fairtopk.robust import learning as drawing
 from fairtopk.robust.learning import feature_problem
@@ -25,7 +25,7 @@ def data() -> ft.Features:
 
 
 def ranker(data: ft.Features, model: FeatureModel = "linear", **settings: int) -> RobustRanker:
-    scorer = feature_scorer(model, 4, hidden=(8,), dropout=0.5)
+    scorer = FeatureScorer(model, 4, hidden=(8,), dropout=0.5)
     scorer.scale.fit(torch.from_numpy(data.values))
     base = OfTable(scorer, torch.from_numpy(data.values))
     return RobustRanker(base, RobustSettings(**settings), share=1.0, seed=0).eval()  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from fairtopk.data.synthetic import SyntheticShape, make_synthetic
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.runs.build import build_scorer
+from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
@@ -81,7 +81,7 @@ def test_lists_that_cannot_have_what_is_asked_for_are_marked(
 def test_lists_of_one_side_alone_have_no_multiplier(lists: Lists) -> None:
     blocks = lists.test.batches(unrated=40, seed=0)
     alone = [block._replace(group=block.group.clamp(max=0)) for block in blocks]
-    model = build_scorer(config(), lists.data)
+    model = build_model(config(), lists)
     assert isinstance(model, RobustRanker)
     with pytest.raises(ft.InputError, match="lists with items of both sides, and there are no"):
         model.calibrate(alone)

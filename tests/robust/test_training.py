@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 from kills import SAVE, State, run
+from stops import train_in_parts
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
@@ -19,7 +20,6 @@ from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
-from fairtopk.runs.stages import AnyTrainer
 from fairtopk.storage import load_tensors
 
 SMALL = {"rounds": 2, "iterations": 4, "users": 100}
@@ -142,19 +142,8 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(
 ) -> None:
     settings = config(multiplier=multiplier, model="mf")
     train_run(settings, tmp_path / "whole", lists=lists)
-    stops = [1, 3, 6, 8, 12]  # in warm-up, fine-tuning, at its end, after a round
-
-    def stop(trainer: AnyTrainer, record: dict[str, Any] | None) -> None:
-        if stops and trainer.progress.total == stops[0]:
-            stops.pop(0)
-            signal.raise_signal(signal.SIGINT)  # Ctrl-C
-
-    resume = False
-    while stops:
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", lists=lists, report=stop, resume=resume)
-        resume = True
-    train_run(settings, tmp_path / "parts", lists=lists, resume=True)
+    # in warm-up, fine-tuning, at its end, after a round
+    train_in_parts(settings, tmp_path / "parts", [1, 3, 6, 8, 12], lists=lists)
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 

@@ -30,8 +30,7 @@ from fairtopk.runs.measure import (
     some_users,
 )
 from fairtopk.runs.open import OpenRun, open_run
-from fairtopk.runs.result import Identity
-from fairtopk.runs.result_format import sealed
+from fairtopk.runs.result import Identity, sealed
 from fairtopk.runs.run import train_run
 from fairtopk.runs.sweep import run_cell
 from fairtopk.storage import load_tensors

@@ -14,8 +14,8 @@ from fairtopk.runs import build
 from fairtopk.runs import build as phases
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config
-from fairtopk.runs.run import train_run
-from fairtopk.runs.stages import AnyTrainer
+from fairtopk.runs.run import Hooks, train_run
+from fairtopk.runs.trainer import AnyTrainer
 from fairtopk.storage import load_pair, load_tensors
 from fairtopk.training.samplers import ListSampler
 
@@ -58,7 +58,13 @@ def test_a_run_stopped_in_the_middle_of_an_epoch_goes_on_to_the_same_bits(
     while stops:
         resume = (tmp_path / "parts").exists()
         with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", lists=lists, report=stop, resume=resume)
+            train_run(
+                settings,
+                tmp_path / "parts",
+                lists=lists,
+                hooks=Hooks(report=stop),
+                resume=resume,
+            )
         state = load_pair(tmp_path / "parts")[1]
         seen.append((state.about["progress"]["step"], "sampler.head" in state.tensors))
     assert seen == [(2, True), (4, True)]
@@ -81,7 +87,7 @@ def test_the_head_is_looked_up_before_each_epoch(lists: Lists, tmp_path: Path) -
             sampler = cast(ListSampler, trainer.phases[2].sampler)  # type: ignore[union-attr]
             heads[trainer.progress.epoch].append(sampler.state_dict()["head"].clone())
 
-    result = train_run(config(), tmp_path / "run", lists=lists, report=watch)
+    result = train_run(config(), tmp_path / "run", lists=lists, hooks=Hooks(report=watch))
     assert result["chosen_epoch"] == 2  # the last
     first, second = heads[0], heads[1]
     assert len(first) > 1
@@ -118,7 +124,13 @@ def test_runs_of_other_weights_and_k_song_itself_share_what_they_start_from(
         update={"evaluation": blind.evaluation.model_copy(update={"select_on": "full"})}
     )
     train_run(blind, tmp_path / "blind", lists=lists, warmups=tmp_path / "warm")
-    train_run(config(), tmp_path / "one", lists=lists, warmups=tmp_path / "warm", report=watch)
+    train_run(
+        config(),
+        tmp_path / "one",
+        lists=lists,
+        warmups=tmp_path / "warm",
+        hooks=Hooks(report=watch),
+    )
     assert set(seen) == {2}
     train_run(config(), tmp_path / "alone", lists=lists)
     ours, theirs = (

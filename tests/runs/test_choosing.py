@@ -2,7 +2,7 @@ import math
 from typing import Any
 
 from fairtopk.runs.build import chooser
-from fairtopk.runs.validation import alarms
+from fairtopk.runs.trainer import alarms
 
 
 def chosen(

@@ -1,7 +1,6 @@
 """`fair-distill` as whole runs: exact where it can be, fairer on the catalogue, resumed."""
 
 import json
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import polars as pl
 import pytest
 import torch
 from numpy.typing import NDArray
+from stops import train_in_parts
 from torch import Tensor, nn
 
 import fairtopk as ft
@@ -20,7 +20,9 @@ from fairtopk.models.scoring import catalogue_scores, top_items
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import build_trainer, shared_stages, train_run
+from fairtopk.runs.run import Hooks, train_run
+from fairtopk.runs.stages import shared_stages
+from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.model_card import model_card
 from fairtopk.storage import load_tensors
 from fairtopk.training.loop import Trainer
@@ -80,7 +82,7 @@ def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
 
 
 def trained(out: Path, settings: Config, lists: Lists) -> nn.Module:
-    scorer = build.build_scorer(settings, lists.data)
+    scorer = build.build_model(settings, lists)
     scorer.load_state_dict(weights(out))
     return scorer
 
@@ -167,7 +169,7 @@ def test_on_a_toy_catalogue_the_student_reaches_the_re_rankers_order(
         "drawn": 20, "reach": 1e6,
     }  # fmt: skip
     settings = config(distill=distill, validate_every=400)
-    scorer = build.build_scorer(settings, toy.data)
+    scorer = build.build_model(settings, toy)
     trainer = build_trainer(settings, toy, scorer)
     for _ in trainer.run():
         pass
@@ -187,19 +189,7 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     settings = short(distill={"mu": mu}, save_minutes=1e-6)
     train_run(settings, tmp_path / "whole", lists=biased)
     # In the warm-up, as the teacher is ready, in the student's first epoch, between its two.
-    stops = [3, 15, 17, 20]
-
-    def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
-        if stops and trainer.progress.total == stops[0]:
-            stops.pop(0)
-            signal.raise_signal(signal.SIGINT)
-
-    resume = False
-    while stops:
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", lists=biased, report=stop, resume=resume)
-        resume = True
-    train_run(settings, tmp_path / "parts", lists=biased, resume=True)
+    train_in_parts(settings, tmp_path / "parts", [3, 15, 17, 20], lists=biased)
     for name in ("model", "state"):
         assert same(weights(tmp_path / "parts", name), weights(tmp_path / "whole", name))
 
@@ -216,7 +206,11 @@ def test_a_shared_teacher_changes_nothing_and_is_trained_once(
     train_run(short(0.5), tmp_path / "alone", lists=biased)
     train_run(short(1.0), tmp_path / "first", lists=biased, warmups=tmp_path / "warm")
     train_run(
-        short(0.5), tmp_path / "second", lists=biased, warmups=tmp_path / "warm", report=count
+        short(0.5),
+        tmp_path / "second",
+        lists=biased,
+        warmups=tmp_path / "warm",
+        hooks=Hooks(report=count),
     )
     assert set(steps) == {2}
     assert same(weights(tmp_path / "second"), weights(tmp_path / "alone"))
@@ -305,19 +299,8 @@ def test_a_run_of_documents_stopped_at_any_step_goes_on_to_the_same_bits(
 ) -> None:
     settings = document_config(documents, model, **distill)
     train_run(settings, tmp_path / "whole")
-    stops = [4, 15, 17, 21]  # the last three as the teacher is ready, and in the lesson
-
-    def stop(trainer: Any, record: dict[str, Any] | None) -> None:
-        if stops and trainer.progress.total == stops[0]:
-            stops.pop(0)
-            signal.raise_signal(signal.SIGINT)
-
-    resume = False
-    while stops:
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", report=stop, resume=resume)
-        resume = True
-    train_run(settings, tmp_path / "parts", resume=True)
+    # the last three as the teacher is ready, and in the lesson
+    train_in_parts(settings, tmp_path / "parts", [4, 15, 17, 21])
     for name in ("model", "state"):
         assert same(weights(tmp_path / "parts", name), weights(tmp_path / "whole", name))
 

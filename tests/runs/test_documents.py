@@ -21,8 +21,8 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config, load_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
-from fairtopk.runs.run import train_run
-from fairtopk.runs.stages import AnyTrainer
+from fairtopk.runs.run import Hooks, train_run
+from fairtopk.runs.trainer import AnyTrainer
 from fairtopk.serving.export import export_run
 from fairtopk.storage import load_tensors
 
@@ -106,7 +106,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits_and_is_measured_again(
 
     for resume in (False, True):
         with pytest.raises(KeyboardInterrupt):
-            train_run(settings, parts, report=stop, resume=resume)
+            train_run(settings, parts, hooks=Hooks(report=stop), resume=resume)
     train_run(settings, parts, resume=True)
     assert same(whole, parts)
     again = measure_run(open_run(whole))

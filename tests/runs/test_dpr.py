@@ -1,13 +1,13 @@
 """DPR-RSP and DPR-REO as whole runs: fairer, resumed, and the same by lazy optimizers."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 import torch
+from stops import train_in_parts
 from torch import Tensor
 
 import fairtopk as ft
@@ -20,7 +20,6 @@ from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
 from fairtopk.storage import load_tensors
-from fairtopk.training.loop import Trainer
 
 K = 20
 
@@ -137,19 +136,8 @@ def test_a_run_stopped_at_any_step_goes_on_to_the_same_bits(
     monkeypatch.setattr(build, "LAZY_ROWS", rows)
     settings = short(method, 1.0, model=model)
     train_run(settings, tmp_path / "whole", lists=biased)
-    stops = [3, 7, 9, 12]  # in the warm-up, within epochs and at the end of one
-
-    def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
-        if stops and trainer.progress.total == stops[0]:
-            stops.pop(0)
-            signal.raise_signal(signal.SIGINT)
-
-    resume = False
-    while stops:
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", lists=biased, report=stop, resume=resume)
-        resume = True
-    train_run(settings, tmp_path / "parts", lists=biased, resume=True)
+    # in the warm-up, within epochs and at the end of one
+    train_in_parts(settings, tmp_path / "parts", [3, 7, 9, 12], lists=biased)
     for name in ("model", "state"):
         ours, theirs = (
             load_tensors(tmp_path / out / f"{name}.safetensors").tensors
@@ -229,7 +217,7 @@ def test_lists_speak_for_groups_themselves_and_no_layer_is_drawn_anew(biased: Li
     """Groups drawn apart have no pairs, and scores are not there to be flattened."""
     settings = config("dpr-rsp", 1.0, model="neumf")
     assert settings.training.lists.per_group > 0
-    scorer = build.build_scorer(settings, biased.data)
+    scorer = build.build_model(settings, biased)
     phase = phases.build_phases(settings, scorer, biased)[-1]
     batch = next(iter(phase.sampler.epoch(0, batch_size=4)))
     assert batch.mask.shape == (4, 70)

@@ -14,7 +14,7 @@ import torch
 from fairtopk.cli.app import main
 from fairtopk.cli.train import verdict
 from fairtopk.errors import Exit, InputError, TrainingError
-from fairtopk.metrics.summary import METRICS
+from fairtopk.metrics.gaps import METRICS
 from fairtopk.objectives.methods import METHODS
 from fairtopk.reporting.results import collect
 from fairtopk.runs import goal_run
@@ -31,9 +31,8 @@ from fairtopk.runs.goal import (
 from fairtopk.runs.goal_run import search_weight
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
-from fairtopk.runs.result import read_result
-from fairtopk.runs.result_format import sealed
-from fairtopk.runs.run import train_run
+from fairtopk.runs.result import read_result, sealed
+from fairtopk.runs.run import Hooks, train_run
 from fairtopk.storage import load_tensors
 
 TOML = """
@@ -233,7 +232,7 @@ def test_a_search_that_was_killed_goes_on_to_the_same_numbers(
 
         def progress(words: str) -> Any:
             trained.append(words)
-            return nullcontext(report)
+            return nullcontext(Hooks(report=report))
 
         return search_weight(searched.config, searched.goal, out, resume=resume,
                      warmups=searched.warmups, progress=progress)  # fmt: skip
@@ -358,7 +357,7 @@ def test_a_weight_that_training_breaks_off_with_is_too_strong(
         return {"c": None, "c_relative": weight, "metrics": cells}
 
     monkeypatch.setattr(goal_run, "measured", made_up)
-    settled = goal_tries.Tested(made_up(None, 0.1), made_up(None, 0.0))
+    settled = (made_up(None, 0.1), made_up(None, 0.0))
     monkeypatch.setattr(goal_run, "settle", lambda folder, weight: settled)
     told = search_weight(searched.config, searched.goal, tmp_path / "out")
     assert [one["weight"] for one in told["tries"]] == [1.0, 0.1]

@@ -21,7 +21,7 @@ from fairtopk.reranking.rerank import RERANKERS
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import OpenRun, open_run
-from fairtopk.runs.rerank import result_name
+from fairtopk.runs.result import metrics_name
 from fairtopk.runs.run import train_run
 from fairtopk.storage import load_tensors
 
@@ -111,7 +111,7 @@ def test_blocks_of_users_change_nothing(runs: Path, monkeypatch: pytest.MonkeyPa
     asked = RerankRequest("exposure-lp", 3, {})
     opened = open_run(runs / "blind", {"protocol": "full"})
     expected = measure_run(opened, rerank=asked).values
-    monkeypatch.setattr("fairtopk.runs.rerank.BLOCK_CELLS", 300 * 800)
+    monkeypatch.setattr("fairtopk.runs.measure.BLOCK_CELLS", 300 * 800)
     found = measure_run(opened, rerank=asked).values
     for name, values in expected.items():
         torch.testing.assert_close(found[name], values, equal_nan=True)
@@ -153,7 +153,7 @@ def test_no_two_requests_have_one_file(blind: OpenRun) -> None:
         RerankRequest("det-cons", K, {"targets": {"b": 0.2}}),
         RerankRequest("det-cons", K, {}),
     ]
-    names = {result_name(measure_run(blind, rerank=one).result) for one in requests}
+    names = {metrics_name(measure_run(blind, rerank=one).result) for one in requests}
     assert len(names) == len(requests)
 
 
@@ -161,7 +161,7 @@ def test_files_of_many_shares_have_names_that_can_be_written() -> None:
     def name(last: float) -> str:
         shares = {str(group): 1 / 30 for group in range(29)} | {"29": last}
         record = {"method": "det-cons", "k": K, "settings": {"targets": shares}}
-        return result_name({"reranked": record, "protocol": "sampled", "part": "test"})
+        return metrics_name({"reranked": record, "protocol": "sampled", "part": "test"})
 
     assert len(name(0.01)) < 200
     assert name(0.01) != name(0.02)

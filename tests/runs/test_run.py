@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from kills import CHANGE, SAVE, STEP, State, run
+from stops import train_in_parts
 
 import fairtopk as ft
 from fairtopk.lists.users import Lists
@@ -17,7 +18,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
-from fairtopk.runs.run import is_begun, train_run
+from fairtopk.runs.run import Hooks, is_begun, train_run
 from fairtopk.storage import load_tensors
 from fairtopk.training.loop import Trainer
 
@@ -140,19 +141,7 @@ def test_a_run_with_a_lazy_optimizer_goes_on_to_the_same_bits(
 
 def stop_and_go(settings: Config, lists: Lists, tmp_path: Path) -> None:
     train_run(settings, tmp_path / "whole", lists=lists)
-    stops = [2, 4, 7, 11]
-
-    def stop(trainer: Trainer, record: dict[str, Any] | None) -> None:
-        if stops and trainer.progress.total == stops[0]:
-            stops.pop(0)
-            signal.raise_signal(signal.SIGINT)  # Ctrl-C
-
-    resume = False
-    while stops:
-        with pytest.raises(KeyboardInterrupt):
-            train_run(settings, tmp_path / "parts", lists=lists, report=stop, resume=resume)
-        resume = True
-    train_run(settings, tmp_path / "parts", lists=lists, resume=True)
+    train_in_parts(settings, tmp_path / "parts", [2, 4, 7, 11], lists=lists)
     assert same(tmp_path / "whole", tmp_path / "parts")
 
 
@@ -229,7 +218,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_checkpoint(
     with pytest.raises(
         ft.InputError, match="no longer finite in fine-tuning, epoch 1, step 3; lower"
     ):
-        train_run(config(), tmp_path / "run", lists=lists, report=poison)
+        train_run(config(), tmp_path / "run", lists=lists, hooks=Hooks(report=poison))
     train_run(config(), tmp_path / "run", lists=lists, resume=True)
     train_run(config(), tmp_path / "whole", lists=lists)
     assert same(tmp_path / "run", tmp_path / "whole")
@@ -243,7 +232,7 @@ def test_a_run_that_diverges_before_its_first_checkpoint_leaves_a_folder_to_use_
             next(trainer.scorer.parameters()).fill_(float("nan"))
 
     with pytest.raises(ft.InputError, match="no longer finite"):
-        train_run(config(), tmp_path / "run", lists=lists, report=poison)
+        train_run(config(), tmp_path / "run", lists=lists, hooks=Hooks(report=poison))
     assert not is_begun(tmp_path / "run")
 
 
@@ -354,7 +343,7 @@ def test_momentum_is_the_update_of_algorithm_1(lists: Lists, tmp_path: Path) -> 
     """z <- (1 - gamma_5) z + gamma_5 G, where the first z is G itself; w <- w - eta_1 z."""
     training = {"optimizer": "momentum", "gamma_5": 0.3, "weight_decay": 0.0}
     settings = config(training={**BASE["training"], **training})
-    scorer = build.build_scorer(settings, lists.data)
+    scorer = build.build_model(settings, lists)
     optimizer = phases.build_phases(settings, scorer, lists)[-1].optimizer
     optimizer.param_groups[0]["lr"] = 0.1
     weight = scorer.output.weight

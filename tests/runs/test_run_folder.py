@@ -13,6 +13,7 @@ import torch
 from filelock import FileLock
 
 import fairtopk as ft
+from fairtopk import storage
 from fairtopk.cli.train import show_result
 from fairtopk.errors import ENDING, Exit, Stopped
 from fairtopk.lists.users import Lists
@@ -24,10 +25,10 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
-from fairtopk.runs.result import Owner, identity_of, read_queries, read_result
-from fairtopk.runs.result_format import sealed
-from fairtopk.runs.run import build_trainer, train_run
+from fairtopk.runs.result import Owner, identity_of, read_queries, read_result, sealed
+from fairtopk.runs.run import Hooks, train_run
 from fairtopk.runs.stages import begin_after, shared_stages
+from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.export import export_run
 from fairtopk.storage import MODEL, Saved, load_tensors, save_pair, save_tensors
 from fairtopk.training.loop import Trainer
@@ -210,7 +211,7 @@ def test_a_signal_to_end_finishes_the_step_and_saves(
             signal.raise_signal(number)
 
     with pytest.raises(Stopped) as stopped:
-        train_run(config(), tmp_path / "run", lists=lists, report=stop)
+        train_run(config(), tmp_path / "run", lists=lists, hooks=Hooks(report=stop))
     assert stopped.value.exit_code == code
     train_run(config(), tmp_path / "run", lists=lists, resume=True)
     assert alike(tmp_path / "run", runs / "kso-red")
@@ -220,7 +221,7 @@ def test_a_signal_to_end_finishes_the_step_and_saves(
 def test_a_signal_during_the_last_save_is_not_lost(
     lists: Lists, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save = run.save_pair
+    save = storage.save_pair
     saves = 0
 
     def save_and_stop(*given: Any) -> None:
@@ -230,7 +231,7 @@ def test_a_signal_during_the_last_save_is_not_lost(
             signal.raise_signal(signal.SIGTERM)
         save(*given)
 
-    monkeypatch.setattr(run, "save_pair", save_and_stop)
+    monkeypatch.setattr(storage, "save_pair", save_and_stop)
     with pytest.raises(Stopped):
         train_run(config(), tmp_path / "run", lists=lists)
     assert not (tmp_path / "run" / "metrics.json").exists()
@@ -301,7 +302,7 @@ def test_a_reused_stage_is_told_of_and_kept_in_the_provenance(
             tmp_path / name,
             lists=lists,
             warmups=tmp_path / "warm",
-            notice=said.append,
+            hooks=Hooks(notice=said.append),
         )
     assert said == ["warm-up reused from kso-red, seed 0, in first"]
     kept = [
@@ -326,7 +327,7 @@ def test_a_stage_of_other_code_is_not_reused(
         tmp_path / "second",
         lists=lists,
         warmups=tmp_path / "warm",
-        notice=said.append,
+        hooks=Hooks(notice=said.append),
     )
     assert said == []
 
@@ -374,7 +375,7 @@ def test_a_damaged_stage_is_trained_again(
         tmp_path / "second",
         lists=lists,
         warmups=tmp_path / "warm",
-        notice=said.append,
+        hooks=Hooks(notice=said.append),
     )
     assert said == []
     assert alike(tmp_path / "first", tmp_path / "second")

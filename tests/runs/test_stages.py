@@ -13,9 +13,10 @@ from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.run import train_run
-from fairtopk.runs.stages import AnyTrainer, teacher_key
+from fairtopk.runs.run import Hooks, train_run
+from fairtopk.runs.stages import shared_stages
 from fairtopk.runs.sweep import room_of
+from fairtopk.runs.trainer import AnyTrainer
 from fairtopk.storage import load_tensors
 
 BASE: dict[str, Any] = {
@@ -42,7 +43,7 @@ def log_of(out: Path) -> list[dict[str, Any]]:
 def test_a_teacher_is_shared_only_where_it_is_chosen_alike(lists: Lists) -> None:
     sampled = {"select_on": "sampled"}
     keys = [
-        teacher_key(one, lists)
+        shared_stages(one, lists, Path())[1].path
         for one in (
             config(),
             config(evaluation=sampled),
@@ -55,7 +56,7 @@ def test_a_teacher_is_shared_only_where_it_is_chosen_alike(lists: Lists) -> None
     ]
     assert len(set(keys)) == len(keys)
     alike = [config(evaluation={"select_gap": "exposure_gap"}), config(method={"c": 0.3})]
-    assert {teacher_key(one, lists) for one in alike} == {keys[0]}
+    assert {shared_stages(one, lists, Path())[1].path for one in alike} == {keys[0]}
 
 
 @pytest.mark.slow
@@ -70,7 +71,13 @@ def test_a_teacher_that_ended_early_is_shared_too(lists: Lists, tmp_path: Path) 
     train_run(settings, tmp_path / "one", lists=lists, warmups=tmp_path / "warm")
     tuned = [one for one in log_of(tmp_path / "one") if one["phase"] == "fine-tuning"]
     assert 1 < len(tuned) < 40
-    train_run(settings, tmp_path / "two", lists=lists, warmups=tmp_path / "warm", report=watch)
+    train_run(
+        settings,
+        tmp_path / "two",
+        lists=lists,
+        warmups=tmp_path / "warm",
+        hooks=Hooks(report=watch),
+    )
     assert set(seen) == {2}
     assert log_of(tmp_path / "one") == log_of(tmp_path / "two")
     ours, theirs = (

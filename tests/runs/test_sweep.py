@@ -53,7 +53,7 @@ protocols = ["full"]
 rerank = [{ method = "det-const-sort" }]
 """
 
-MEASURED = "fairtopk.runs.measure:write_result"
+MEASURED = "fairtopk.runs.result:write_result"
 
 DOCUMENTS = """
 [data]

@@ -9,14 +9,14 @@ import pytest
 import fairtopk as ft
 from fairtopk.evaluation import evaluate_full
 from fairtopk.lists.users import Lists
-from fairtopk.runs import validation as validating
+from fairtopk.runs import trainer as validating
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, trains_on_catalogue
 from fairtopk.runs.config_file import check_config, dump_config, load_config
 from fairtopk.runs.measure import measure_run, some_users
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
-from fairtopk.runs.validation import build_validation
+from fairtopk.runs.trainer import build_validation
 
 BASE: dict[str, Any] = {
     "data": {"source": "synthetic"},

@@ -1,58 +1,30 @@
-"""`ft.audit`: the exposure of groups in the top of rankings made elsewhere."""
+"""`ft.audit`: the exposure of groups in the top of rankings made elsewhere.
+
+An audit can fail by a rule such as ``impact_ratio@10 < 0.8``, or for one column ``sex:...``. It
+is read word by word and compared; nothing in it is ever run.
+"""
 
 import json
-from collections.abc import Iterable, Sequence
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import narwhals as nw
-from narwhals.typing import IntoDataFrame
 from rich.console import Group
 
+from fairtopk import checks
+from fairtopk.auditing import rankings as reading
+from fairtopk.auditing import records
 from fairtopk.auditing.baseline import change_record, paired
-from fairtopk.auditing.measures import Findings, gaps_of, measure
-from fairtopk.auditing.rankings import (
-    PRODUCT,
-    Attribute,
-    Columns,
-    Labelled,
-    OneSource,
-    Rankings,
-    Source,
-    attribute_of_items,
-    attribute_of_rows,
-    check_source,
-    intersection,
-    name_of,
-    numbered_as,
-    rankings_of,
-    read_items,
-    read_source,
-    refuse_other_labels,
-)
-from fairtopk.auditing.records import (
-    baseline_notes,
-    check_note,
-    column_notes,
-    column_record,
-    data_record,
-    general_notes,
-    lists_record,
-    resampled_findings,
-    ties_record,
-)
-from fairtopk.auditing.rules import Offer, applied, check_rules, parsed_rule
-from fairtopk.auditing.terminal import terminal_tables
-from fairtopk.checks import (
-    checked_flag,
-    checked_path,
-    checked_text,
-    checked_whole,
-    one_or_several_ks,
-)
-from fairtopk.data.columns import Origin, check_names, require_column
+from fairtopk.auditing.measures import BY_RANK, measure
+from fairtopk.auditing.rankings import Columns, Labelled, OneSource, Rankings, Source
+from fairtopk.data.columns import Origin, check_names, ratings_array, require_column
 from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
@@ -68,6 +40,50 @@ ROWS_OF_A_LIST = 10  # rows that cost as much as a list
 LEAST_SHUFFLES = 99
 MOST_K = 100_000  # every place up to the largest K is counted
 MOST_KS = 100
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+CLOSE = 0.5  # of 1: how like another name is to be offered in its place
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+FORM = re.compile(
+    r"\s*(?:(?P<column>\S.*?)\s*:\s*)??(?P<metric>[A-Za-z_]+)@(?P<k>[0-9]{1,9})"
+    rf"\s*(?P<comparison><=|>=|<|>)\s*(?P<bound>{NUMBER})\s*"
+)
+
+
+class Rule(NamedTuple):
+    """When an audit fails.
+
+    Attributes:
+        text: As it was given.
+        column: Whose groups are meant; None: any column's.
+        metric: Such as ``impact_ratio``.
+        k: Length of the top.
+        comparison: One of `COMPARISONS`.
+        bound: What the metric is compared with.
+    """
+
+    text: str
+    column: str | None
+    metric: str
+    k: int
+    comparison: str
+    bound: float
+
+
+def parsed_rule(text: str) -> Rule:
+    """Return the rule that a text spells out."""
+    found = FORM.fullmatch(text) if isinstance(text, str) else None
+    if found is None or not math.isfinite(float(found["bound"])):
+        raise InputError(
+            f"a rule is a metric@K, < <= > or >=, and a number, such as "
+            f"'impact_ratio@10 < 0.8' or 'sex:impact_ratio@10 < 0.8', got {shown(text)}"
+        )
+    column, metric, comparison = found.group("column", "metric", "comparison")
+    return Rule(text, column, metric, int(found["k"]), comparison, float(found["bound"]))
 
 
 class AuditRequest(NamedTuple):
@@ -89,11 +105,11 @@ class AuditRequest(NamedTuple):
         optional = {name: getattr(columns, name) for name in ("score", "rank", "relevance")}
         check_names({"query": columns.query, "item": columns.item}, optional)
         for name in given:
-            checked_text("each of groups", name)
+            checks.checked_text("each of groups", name)
         check_names({}, {"items_item": self.items_item})
         check_separator(self.separator)
-        checked_flag("local_items", self.local_items)
-        checked_flag("intersections", self.intersections)
+        checks.checked_flag("local_items", self.local_items)
+        checks.checked_flag("intersections", self.intersections)
         if not given or len(set(given)) < len(given):
             raise InputError(f"groups must name columns, each once, got {', '.join(given)!r}")
         if len(self.ks) > MOST_KS or self.ks[-1] > MOST_K:
@@ -119,81 +135,107 @@ class AuditRequest(NamedTuple):
             )
         self.columns.ordering()
 
-    def offer(self) -> Offer:
-        """Return the metrics, columns and K that rules may use."""
-        measured = gaps_of(self.columns.score is not None)
-        missing = [gap for gap in NOTIONS if gap not in measured]
-        needs = dict.fromkeys(_forms(missing), "scores (--score)")
+    def check_rules(self, rules: Sequence[Rule]) -> None:
+        """Refuse a rule on a metric, K or column that the audit does not have."""
+        of_columns = ["impact_ratio", "impact_ratio_p"]
+        needs: dict[str, str] = {}
+        for gap in NOTIONS:
+            forms = [f"{gap}{form}" for form in ("", "_signed", "_floor", "_p")]
+            if self.columns.score is not None or gap in BY_RANK:
+                of_columns += forms
+            else:
+                needs |= dict.fromkeys(forms, "scores (--score)")
         if self.columns.relevance is None:
             needs["ndcg"] = "a column of relevance (--relevance)"
-        product = [PRODUCT.join(self.groups)] if self.intersections else []
-        return Offer(
-            ks=self.ks,
-            columns=[*self.groups, *product],
-            of_lists=["ndcg"] if self.columns.relevance is not None else [],
-            of_columns=["impact_ratio", "impact_ratio_p", *_forms(measured)],
-            needs=needs,
-        )
+        known = of_columns if "ndcg" in needs else ["ndcg", *of_columns]
+        product = [reading.PRODUCT.join(self.groups)] if self.intersections else []
+        columns, ks = [*self.groups, *product], ", ".join(map(str, self.ks))
+        for rule in rules:
+            said = f"the rule {rule.text!r}"
+            if rule.column is not None and rule.column not in columns:
+                raise InputError(
+                    f"{said} names column {rule.column!r}: the columns are {', '.join(columns)}"
+                )
+            if rule.metric in needs:
+                raise InputError(f"{said}: {rule.metric} needs {needs[rule.metric]}")
+            if rule.metric not in known:
+                named = [*known, *needs]
+                close = get_close_matches(rule.metric.lower(), named, cutoff=CLOSE) or known
+                raise InputError(
+                    f"{said}: no metric is called {rule.metric!r}; there is {', '.join(close)}"
+                )
+            if rule.column is not None and rule.metric == "ndcg":
+                raise InputError(
+                    f"{said}: ndcg is of whole lists, whatever their groups; leave out "
+                    f"{rule.column + ':'!r}"
+                )
+            if rule.k not in self.ks:
+                raise InputError(f"{said}: K is {ks}, no @{rule.k}; add {rule.k} to --k")
 
 
-def labelled(source: Source, request: AuditRequest, like: Labelled | None = None) -> Labelled:
-    """Return the lists of a table and their groups, numbered as in `like` if it is given."""
-    of_items, origin = None, Origin()
+def labelled(
+    source: Source,
+    request: AuditRequest,
+    *,
+    like: Labelled | None = None,
+    merit: str | None = None,
+) -> Labelled:
+    """Return the lists of a table and their groups.
+
+    Args:
+        source: Files or a frame.
+        request: The columns of the table.
+        like: Rankings whose groups give the numbers of these groups.
+        merit: A column of numbers that is read as well.
+    """
+    columns, items, there = request.columns, None, []
+    origin = Origin()
     if request.items is not None:
-        of_items, origin = read_items(
-            request.items, request.items_item, separator=request.separator
-        )
-    there = _columns(of_items)
+        item, separator = request.items_item, request.separator
+        items, origin = reading.read_items(request.items, item, separator=separator)
+        there = nw.from_native(items, eager_only=True).columns
     own = [name for name in request.groups if name not in there]
-    if of_items is not None and len(own) == len(request.groups):
+    if items is not None and len(own) == len(request.groups):
         require_column(own[0], there, origin)
-    columns = request.columns
     twice = [name for name in request.groups if name not in (*own, *columns.names())]
-    table = read_source(source, columns, own, separator=request.separator, optional=twice)
-    rankings = rankings_of(table, columns, local=request.local_items)
-    attributes = [
-        attribute_of_rows(rankings, name)
-        if of_items is None or name in own
-        else attribute_of_items(rankings, name, of_items, request.items_item, origin)
-        for name in request.groups
-    ]
-    for attribute in attributes:
-        if attribute.name in twice and attribute.name in table.frame.columns:
-            refuse_other_labels(rankings, attribute, origin)
-    rankings = replace(
-        rankings, table=table._replace(frame=table.frame.drop(twice, strict=False))
+    needed = own if merit is None else [*own, merit]
+    table = reading.read_source(
+        source, columns, needed, separator=request.separator, optional=twice
     )
+    rankings = reading.rankings_of(table, columns, local=request.local_items)
+    attributes = []
+    for name in request.groups:
+        if items is None or name in own:
+            attribute = reading.attribute_of_rows(rankings, name)
+        else:
+            labels = items, request.items_item, origin
+            attribute = reading.attribute_of_items(rankings, name, *labels)
+            if name in twice and name in table.frame.columns:
+                reading.refuse_other_labels(rankings, attribute, origin)
+        attributes.append(attribute)
     if request.intersections:
-        attributes.append(intersection(attributes))
+        attributes.append(reading.intersection(attributes))
     if like is not None:
-        attributes = [
-            _numbered_like(one, other)
-            for one, other in zip(attributes, like.attributes, strict=True)
-        ]
-    return Labelled(rankings, attributes)
+        for number, (one, other) in enumerate(zip(attributes, like.attributes, strict=True)):
+            if not set(one.names) & set(other.names):
+                raise InputError(
+                    f"the baseline has other labels of {one.name}, such as {one.names[0]!r}, "
+                    f"than the audited rankings, such as {other.names[0]!r}"
+                )
+            attributes[number] = reading.numbered_as(one, other.names)
+    worth = None
+    if merit is not None:
+        worth = ratings_array(table.frame[merit], reading.EVERYTHING, table.origin)
+        worth = worth if rankings.row is None else worth[rankings.row]
+    kept = [name for name in table.frame.columns if name in (*columns.names(), *own)]
+    table = table._replace(frame=table.frame.select(kept))
+    return Labelled(replace(rankings, table=table), attributes, worth)
 
 
 def shuffles_for(rankings: Rankings) -> int:
     """Return the number of shuffles for a p-value: fewer if there are many rows."""
     once = len(rankings.item) + ROWS_OF_A_LIST * len(rankings.query_ids)
     return max(LEAST_SHUFFLES, min(SHUFFLES, SHUFFLED_ROWS // once))
-
-
-def _forms(gaps: Iterable[str]) -> list[str]:
-    return [f"{gap}{form}" for gap in gaps for form in ("", "_signed", "_floor", "_p")]
-
-
-def _numbered_like(one: Attribute, other: Attribute) -> Attribute:
-    if not set(one.names) & set(other.names):
-        raise InputError(
-            f"the baseline has other labels of {one.name}, such as {one.names[0]!r}, than the "
-            f"audited rankings, such as {other.names[0]!r}"
-        )
-    return numbered_as(one, other.names)
-
-
-def _columns(table: IntoDataFrame | None) -> list[str]:
-    return [] if table is None else nw.from_native(table, eager_only=True).columns
 
 
 @dataclass(frozen=True, repr=False)
@@ -226,11 +268,11 @@ class Audit:
 
     def table(self) -> Group:
         """Return tables for the terminal, for `rich.print`."""
-        return terminal_tables(self.record)
+        return records.terminal_tables(self.record)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``audit.json`` into a folder, all or nothing, and return its path."""
-        path = checked_path("folder", folder) / AUDIT
+        path = checks.checked_path("folder", folder) / AUDIT
         write_text(path, json.dumps(self.record, indent=2, allow_nan=False) + "\n")
         return path
 
@@ -307,85 +349,112 @@ def audit(
         items_item=item if items_item is None else items_item,
         local_items=local_items,
         intersections=intersections,
-        ks=one_or_several_ks(k),
+        ks=checks.one_or_several_ks(k),
         separator=separator,
-        seed=checked_whole("seed", seed, least=0, most=LARGEST_SEED),
+        seed=checks.checked_whole("seed", seed, least=0, most=LARGEST_SEED),
     )
     for name, source in (("rankings", rankings), ("items", items), ("baseline", baseline)):
         if source is not None or name == "rankings":
-            check_source(name, source)
-    min_group = checked_whole("min_group", min_group, least=0)
+            reading.check_source(name, source)
+    min_group = checks.checked_whole("min_group", min_group, least=0)
     request.check()
     rules = [parsed_rule(text) for text in _several("fail_if", fail_if)]
-    check_rules(rules, request.offer())
+    request.check_rules(rules)
     record: dict[str, Any] = jsonable(
         _record(rankings, baseline, request, min_group, progress or (lambda *_: None))
     )
-    by_column = {column["name"]: column["metrics"] for column in record["columns"]}
-    checks = applied(rules, record["metrics"], by_column)
-    return Audit(
-        {**record, "checks": [{**one, "note": check_note(one, record)} for one in checks]}
-    )
+    return Audit({**record, "checks": checks_record(rules, record)})
 
 
 def _record(
-    rankings: Source,
+    source: Source,
     baseline: Source | None,
     request: AuditRequest,
     min_group: int,
     progress: Progress,
 ) -> dict[str, Any]:
     """Return the record without the checks; both tables are read before one is measured."""
-    ks, seed = request.ks, request.seed
-    progress(f"reading {name_of(rankings)}", 0, 0)
-    now = labelled(rankings, request)
+    ks, seed, items = request.ks, request.seed, request.items
+    progress(f"reading {reading.name_of(source)}", 0, 0)
+    now = labelled(source, request)
     if baseline is not None:
-        progress(f"reading {name_of(baseline)}", 0, 0)
+        progress(f"reading {reading.name_of(baseline)}", 0, 0)
         before = labelled(baseline, request, like=now)
-        pairing = paired(before, now)
-    shuffles = shuffles_for(now.rankings)
-    found = measure(now, ks, shuffles=shuffles, seed=seed, progress=progress)
+        common = paired(before, now)
+    rankings = now.rankings
+    found = measure(now, ks, shuffles=shuffles_for(rankings), seed=seed, progress=progress)
     progress("resampling lists", 0, 0)
-    record = _audited(found, request, min_group)
-    if baseline is not None:
-        old = measure(before, ks, shuffles=0, seed=seed, progress=progress)
-        progress("comparing with the baseline", 0, 0)
-        record["baseline"] = change_record(old, found, pairing, ks=ks, seed=seed)
-        record["baseline"]["notes"] = baseline_notes(record)
-    return record
-
-
-def _audited(found: Findings, request: AuditRequest, min_group: int) -> dict[str, Any]:
-    ks, means = request.ks, resampled_findings(found, seed=request.seed)
-    left_out = [] if found.rankings.scored else [*SOFTMAX_GAPS, "score_spread"]
-    if found.rankings.relevance is None:
+    means = records.resampled_findings(found, seed=seed)
+    left_out = [] if rankings.scored else [*SOFTMAX_GAPS, "score_spread"]
+    if rankings.relevance is None:
         left_out.append("ndcg")
+    of_items = None
+    if isinstance(items, str | Path):
+        of_items = {"name": Path(items).name, "sha256": sha256_of(Path(items))}
     record: dict[str, Any] = {
         "fairtopk": version("fairtopk"),
-        "data": data_record(found),
-        "items_table": _items_record(request.items),
+        "data": records.data_record(found),
+        "items_table": of_items,
         "ks": list(ks),
-        "seed": request.seed,
+        "seed": seed,
         "min_group": min_group,
-        "metrics": lists_record(found, means, ks),
-        "ties": ties_record(found.ties, ks, len(found.rankings.query_ids)),
+        "metrics": records.lists_record(found, means, ks),
+        "ties": records.ties_record(found.ties, ks, len(rankings.query_ids)),
         "columns": [
-            column_record(found, one, means, ks=ks, min_group=min_group)
+            records.column_record(found, one, means, ks=ks, min_group=min_group)
             for one in found.by_attribute
         ],
         "baseline": None,
         "definitions": audit_definitions(left_out),
     }
     for column in record["columns"]:
-        column["notes"] = column_notes(column, record)
-    short = int((found.rankings.length <= ks[-1]).sum())
-    return {**record, "notes": general_notes(record, short=short)}
+        column["notes"] = records.column_notes(column, record)
+    short = int((rankings.length <= ks[-1]).sum())
+    record["notes"] = records.general_notes(record, short=short)
+    if baseline is not None:
+        old = measure(before, ks, shuffles=0, seed=seed, progress=progress)
+        progress("comparing with the baseline", 0, 0)
+        record["baseline"] = change_record(old, found, common, ks=ks, seed=seed)
+        record["baseline"]["notes"] = records.baseline_notes(record)
+    return record
 
 
-def _items_record(items: OneSource | None) -> dict[str, Any] | None:
-    if not isinstance(items, str | Path):
-        return None
-    return {"name": Path(items).name, "sha256": sha256_of(Path(items))}
+def checks_record(rules: Sequence[Rule], record: records.Record) -> list[dict[str, Any]]:
+    """Return a record of each rule and each value that it is on.
+
+    `fired` says whether the rule holds, and the audit fails; None where the value is undefined.
+    `tied` are the lists in which equal scores leave the value to the order of rows, and
+    `tied_at_cut` those of them in which they leave to it who is in the top.
+    """
+    found = []
+    for rule in rules:
+        metric, holds = f"{rule.metric}@{rule.k}", COMPARISONS[rule.comparison]
+        parts = [(column["name"], column["metrics"]) for column in record["columns"]]
+        for column, metrics in (*parts, (None, record["metrics"])):
+            if metric not in metrics or rule.column not in (None, column):
+                continue
+            cell = metrics[metric]
+            value = cell.get("mean", cell.get("value"))
+            tied, at_cut = cell["tied"], cell["tied_at_cut"]
+            note = None
+            if tied:
+                note = (
+                    f"{records.row_order(record)} {metric} in {records.of_lists(tied, record)}"
+                )
+                note += f", and in {at_cut:,} of them who is in the top" if at_cut else ""
+            found.append(
+                {
+                    "rule": rule.text,
+                    "column": column,
+                    "metric": metric,
+                    "value": value,
+                    "fired": holds(value, rule.bound) if value is not None else None,
+                    "tied": tied,
+                    "tied_at_cut": at_cut,
+                    "note": note,
+                }
+            )
+    return found
 
 
 def _several(name: str, given: Any) -> list[str]:

@@ -1,11 +1,11 @@
-"""The measures of an audit, block by block of lists: metrics, ties and groups by position.
+"""The measures of an audit, block by block of lists: metrics, ties, positions and chance.
 
 A block is a padded table of bounded size, best item first. A tie is a run of equal scores in
-which items differ: there row order decides.
+which items differ: there row order decides. Chance levels and p-values shuffle the labels.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,34 +14,193 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.auditing.chance import Chance, ChanceSums
 from fairtopk.auditing.rankings import Attribute, Labelled, Rankings
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.sums import Floats, Whole, discounts
-from fairtopk.lists.ranking import order
-from fairtopk.metrics.gaps import NOTIONS, rank_exposure, representation
-from fairtopk.metrics.scale import score_spread
-from fairtopk.metrics.summary import summarise_tops
-from fairtopk.metrics.tops import Tops, measured_lists
-from fairtopk.tensors import Labels
+from fairtopk.kernels.sums import Floats, GroupSums, Whole, gap_totals
+from fairtopk.lists.batch import order
+from fairtopk.metrics import chance
+from fairtopk.metrics.gaps import (
+    NOTIONS,
+    CheckedLists,
+    Tops,
+    measured,
+    rank_exposure,
+    representation,
+    summarise_tops,
+)
+from fairtopk.metrics.other import score_spread
 from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 LOWEST = -1e18  # its exponential is 0, and float32 holds its square
-BY_PLACE = ("ndcg", "impact_ratio", "rank_exposure")  # metrics that weigh positions
-BY_RANK = ("rank_exposure_gap", "representation_gap")
+BY_RANK = ("rank_exposure_gap", "representation_gap")  # gaps that need no scores
 SHARES = {"rank_exposure": rank_exposure, "representation": representation}
+NEXT_SEED = 2**32  # from a block to the next, so that no two lists share their shuffles
 
 Counts = NDArray[np.int64]
-Doubles = NDArray[np.float64]
 Compact = NDArray[np.float32]
+
+
+class Ties(NamedTuple):
+    """Lists with equal scores of items that differ, at each K.
+
+    Attributes:
+        across: On both sides of the cut: row order decides who is in the top.
+        within: In the top, across the cut or not: row order decides who comes first.
+    """
+
+    across: list[int]
+    within: list[int]
+
+
+class Likelihood(NamedTuple):
+    """How likely chance alone makes a value this far from what it should be.
+
+    Attributes:
+        p: From 1 / (shuffles + 1) to 1; NaN where the value is.
+        expected: The average over shuffled labels.
+        deviations: How many standard deviations of the shuffled values the own one is above.
+        shuffles: Of each list.
+    """
+
+    p: float
+    expected: float
+    deviations: float
+    shuffles: int
+
+
+@dataclass(eq=False)
+class AttributeMeasures:
+    """The measures of rankings by one attribute.
+
+    Attributes:
+        attribute: The groups.
+        gaps: Values of each list by name, such as ``rank_exposure_gap_signed@10``, ``[Q]``.
+        shares: Exposure and selection rate of each group in each list, by name, such as
+            ``rank_exposure@10``, ``[Q, G]``; NaN where a list lacks the group.
+        at_rank: Lists that have each group at each place, ``[G, H]``.
+        reach: Lists that have each place, ``[H]``.
+        ties: Lists with equal scores of items in different groups.
+        floors: Chance levels by name, such as ``exposure_gap_floor@10``.
+        p_values: By name, such as ``impact_ratio_p@10``.
+    """
+
+    attribute: Attribute
+    gaps: dict[str, Compact]
+    shares: dict[str, Compact]
+    at_rank: Counts
+    reach: Counts
+    ties: Ties = field(init=False)
+    floors: dict[str, chance.Floor] = field(default_factory=dict)
+    p_values: dict[str, Likelihood] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """All measures of rankings.
+
+    Attributes:
+        rankings: The lists.
+        lists: Values of each list that do not depend on groups, such as ``ndcg@10``, ``[Q]``.
+        by_attribute: The measures by each attribute.
+        ties: Lists with equal scores.
+        relevance_ties: Lists with equal scores of items with different grades.
+    """
+
+    rankings: Rankings
+    lists: dict[str, Compact]
+    by_attribute: list[AttributeMeasures]
+    ties: Ties
+    relevance_ties: Ties | None
+
+
+def measure(
+    labelled: Labelled, ks: Sequence[int], *, shuffles: int, seed: int, progress: Progress
+) -> Findings:
+    """Return the measures of rankings; `shuffles` = 0 leaves out chance levels and p-values.
+
+    Lists are measured block by block, so that besides the rankings themselves only the values
+    of each list are in memory.
+    """
+    rankings, attributes, _ = labelled
+    n_queries, n_places = len(rankings.query_ids), min(ks[-1], int(rankings.length.max()))
+    names = [f"ndcg@{k}" for k in ks] if rankings.relevance is not None else []
+    names += ["score_spread"] if rankings.scored else []
+    lists = {name: np.empty(n_queries, np.float32) for name in names}
+    notions = NOTIONS if rankings.scored else BY_RANK
+    gaps = [f"{gap}{form}@{k}" for form in ("", "_signed") for gap in notions for k in ks]
+    shares = [f"{share}@{k}" for share in SHARES for k in ks]
+    found = [
+        AttributeMeasures(
+            attribute=one,
+            gaps={name: np.empty(n_queries, np.float32) for name in gaps},
+            shares={name: np.empty((n_queries, len(one.names)), np.float32) for name in shares},
+            at_rank=np.zeros((len(one.names), n_places), np.int64),
+            reach=np.zeros(n_places, np.int64),
+        )
+        for one in attributes
+    ]
+    sums = [ChanceSums(len(one.names), ks, shuffles, seed) for one in attributes]
+    # Items can differ at all, in each attribute, and in relevance.
+    ties = np.zeros((len(attributes) + 2, 2, len(ks)), np.int64)
+    what, total = f"measuring {rankings.table.origin.name}", len(rankings.item) * len(found)
+    done = 0
+
+    def tell(before: int, rows: int, share: float) -> None:
+        progress(what, before + int(share * rows), total)
+
+    for query, mask, row in padded_lists(rankings):
+        block = _ranked_block(rankings, attributes, mask, row)
+        rows, length = int(mask.sum()), mask.sum(-1)
+        labels: list[NDArray[Any]] = [np.tile(np.arange(mask.shape[1]), (len(mask), 1))]
+        labels += [group.numpy() for group in block.groups]
+        labels += [block.relevance.numpy()] if block.relevance is not None else []
+        for counts, differing in zip(ties, labels, strict=False):
+            counts += count_ties(block.exact.numpy(), length, differing, ks)
+        if rankings.scored:
+            lists["score_spread"][query] = score_spread(block.scores, mask=block.mask)
+        for number, one in enumerate(found):
+            # NDCG depends on no group, so it is measured once.
+            _add_values(block, query, number, one, lists if number == 0 else {}, ks)
+            if shuffles:
+                tables = block.scores, block.groups[number], block.mask
+                sums[number].add(*tables, partial(tell, done, rows))
+            done += rows
+            tell(done, rows, 0)
+    every, *by_attribute, by_relevance = (Ties(*counts) for counts in ties.tolist())
+    for one, tied, summed in zip(found, by_attribute, sums, strict=True):
+        one.ties = tied
+        if shuffles:
+            one.floors, one.p_values = summed.result(notions, one.shares)
+    relevance_ties = by_relevance if rankings.relevance is not None else None
+    return Findings(rankings, lists, found, every, relevance_ties)
+
+
+def padded_lists(rankings: Rankings) -> Iterator[tuple[Counts, NDArray[np.bool_], Counts]]:
+    """Yield blocks of up to `BLOCK_CELLS`, the shortest lists first, so that little is padding.
+
+    Each is the numbers of its lists, ``[Q]``, a mask, False on padding, and the row of the
+    rankings in each cell, ``[Q, L]``.
+    """
+    length, start = rankings.length, 0
+    by_length = np.argsort(length, kind="stable")
+    while start < len(by_length):
+        # As many as fit if the longest of them sets the width.
+        following = length[by_length[start:]]
+        cells = following * np.arange(1, len(following) + 1)
+        count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
+        # In the order of the table, so that one block of all lists is just the table.
+        query = np.sort(by_length[start : start + count])
+        place = np.arange(length[query].max())
+        mask = place < length[query][:, None]
+        yield query, mask, np.where(mask, rankings.offsets[query][:, None] + place, 0)
+        start += count
 
 
 class Block(NamedTuple):
     """Lists of about the same length, in ranked order, ``[Q, L]`` each.
 
     Attributes:
-        query: Their numbers, ``[Q]``.
         scores: Falling from 0, the best of each list; 0 on padding.
         mask: False on padding, which comes last.
         relevance: Grades, or None.
@@ -49,67 +208,36 @@ class Block(NamedTuple):
         exact: The original scores, to find ties; 0 on padding.
     """
 
-    query: NDArray[np.int64]
     scores: Tensor
     mask: Tensor
     relevance: Tensor | None
-    groups: tuple[Tensor, ...]
+    groups: list[Tensor]
     exact: Tensor
 
 
-def blocks_of(rankings: Rankings, attributes: Sequence[Attribute]) -> Iterator[Block]:
-    """Yield all lists, the shortest first, so that little is padding."""
-    for query in lists_by_length(rankings.length):
-        yield _block(rankings, attributes, query)
-
-
-def lists_by_length(length: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Yield the numbers of lists in blocks of up to `BLOCK_CELLS`, the shortest first."""
-    by_length = np.argsort(length, kind="stable")
-    start = 0
-    while start < len(by_length):
-        # As many as fit if the longest of them sets the width.
-        following = length[by_length[start:]]
-        cells = following * np.arange(1, len(following) + 1)
-        count = max(1, int(np.searchsorted(cells, BLOCK_CELLS, side="right")))
-        # In the order of the table, so that one block of all lists is just the table.
-        yield np.sort(by_length[start : start + count])
-        start += count
-
-
-def _block(
-    rankings: Rankings, attributes: Sequence[Attribute], query: NDArray[np.int64]
+def _ranked_block(
+    rankings: Rankings, attributes: Sequence[Attribute], mask: NDArray[np.bool_], row: Counts
 ) -> Block:
-    place = np.arange(rankings.length[query].max())
-    mask = place < rankings.length[query][:, None]
-    row = np.where(mask, rankings.offsets[query][:, None] + place, 0)
-
     def padded(values: NDArray[Any], padding: float) -> Tensor:
         return torch.from_numpy(np.where(mask, values[row], values.dtype.type(padding)))
 
     scores, valid = padded(rankings.score, 0), torch.from_numpy(mask)
     slot = order(scores, valid)
+    groups = [padded(one.group, -1).gather(-1, slot) for one in attributes]
     relevance = None
     if rankings.relevance is not None:
         relevance = padded(rankings.relevance, 0).float().gather(-1, slot)
-    groups = (padded(one.group, -1).gather(-1, slot) for one in attributes)
     # Padding comes last in either order, so that the mask is the same.
     exact = scores.gather(-1, slot)
-    return Block(query, _compact(exact, valid), valid, relevance, tuple(groups), exact)
-
-
-def _compact(ranked: Tensor, mask: Tensor) -> Tensor:
-    """Return scores less the best of their list, in float32, which is sorted far faster.
-
-    Rounding can make scores equal, not swap them, and ties keep row order.
-    """
-    below = (ranked.double() - ranked[:, :1].double()).clamp(min=LOWEST)
-    return below.masked_fill(~mask, 0.0).float()
+    # Less the best of their list, in float32, which is sorted far faster. Rounding can make
+    # scores equal, not swap them, and ties keep row order.
+    below = (exact.double() - exact[:, :1].double()).clamp(min=LOWEST)
+    return Block(below.masked_fill(~valid, 0.0).float(), valid, relevance, groups, exact)
 
 
 def count_ties(
-    scores: Floats, length: NDArray[np.int64], labels: Whole | Floats, ks: Sequence[int]
-) -> NDArray[np.int64]:
+    scores: Floats, length: Counts, labels: Whole | Floats, ks: Sequence[int]
+) -> Counts:
     """Return how many lists have a tie across each cut, and how many one in the top.
 
     A tie is a run of equal scores whose labels differ: among items with one label the order
@@ -133,11 +261,7 @@ def count_ties(
 
 @compiled
 def _count(
-    scores: Floats,
-    length: NDArray[np.int64],
-    labels: NDArray[np.float64],
-    ks: NDArray[np.int64],
-    counts: NDArray[np.int64],
+    scores: Floats, length: Counts, labels: NDArray[np.float64], ks: Counts, counts: Counts
 ) -> None:
     found = np.empty(counts.shape, np.bool_)
     for row in range(len(length)):
@@ -156,194 +280,150 @@ def _count(
         counts += found
 
 
-class Ties(NamedTuple):
-    """Lists with equal scores of items that differ, at each K.
-
-    Attributes:
-        across: On both sides of the cut: row order decides who is in the top.
-        within: In the top, across the cut or not: row order decides who comes first.
-    """
-
-    across: list[int]
-    within: list[int]
-
-    def touching(self, metric: str, place: int) -> int:
-        """Return the number of lists in which row order decides a metric at one K."""
-        return (self.within if metric.startswith(BY_PLACE) else self.across)[place]
-
-
-def ties_of_block(block: Block, ks: Sequence[int]) -> Counts:
-    """Return across and within for each way in which items can differ.
-
-    These are: at all; in each attribute; in relevance, if there is any: ``[ways, 2, len(ks)]``.
-    """
-    scores, length = block.exact.numpy(), block.mask.sum(-1).numpy()
-    labels: list[NDArray[Any]] = [
-        np.tile(np.arange(scores.shape[1]), (len(scores), 1)),
-        *(group.numpy() for group in block.groups),
-    ]
-    if block.relevance is not None:
-        labels.append(block.relevance.numpy())
-    return np.stack([count_ties(scores, length, one, ks) for one in labels])
-
-
-def gaps_of(scored: bool) -> tuple[str, ...]:
-    """Return the gaps that can be measured; softmax exposure needs scores."""
-    return tuple(name for name in NOTIONS if scored or name in BY_RANK)
-
-
-@dataclass(frozen=True, eq=False)
-class AttributeMeasures:
-    """The measures of rankings by one attribute.
-
-    Attributes:
-        attribute: The groups.
-        gaps: Values of each list by name, such as ``rank_exposure_gap_signed@10``, ``[Q]``.
-        shares: Exposure and selection rate of each group in each list, by name, such as
-            ``rank_exposure@10``, ``[Q, G]``; NaN where a list lacks the group.
-        at_rank: Lists that have each group at each place, ``[G, H]``.
-        reach: Lists that have each place, ``[H]``.
-        ties: Lists with equal scores of items in different groups.
-        chance: Floors and p-values of the gaps by name.
-    """
-
-    attribute: Attribute
-    gaps: dict[str, Compact]
-    shares: dict[str, Compact]
-    at_rank: NDArray[np.int64]
-    reach: NDArray[np.int64]
-    ties: Ties
-    chance: Chance
-
-    def exposure_to_rank(self) -> Doubles:
-        """Return each group's share of the rank exposure of the first places, ``[G, H]``."""
-        worth = discounts(len(self.reach))
-        shares: Doubles = (self.at_rank * worth).cumsum(-1) / (self.reach * worth).cumsum(-1)
-        return shares
-
-
-@dataclass(frozen=True, eq=False)
-class Findings:
-    """All measures of rankings.
-
-    Attributes:
-        rankings: The lists.
-        lists: Values of each list that do not depend on groups, such as ``ndcg@10``, ``[Q]``.
-        by_attribute: The measures by each attribute.
-        ties: Lists with equal scores.
-        relevance_ties: Lists with equal scores of items with different grades.
-    """
-
-    rankings: Rankings
-    lists: dict[str, Compact]
-    by_attribute: tuple[AttributeMeasures, ...]
-    ties: Ties
-    relevance_ties: Ties | None
-
-
-def measure(
-    labelled: Labelled, ks: Sequence[int], *, shuffles: int, seed: int, progress: Progress
-) -> Findings:
-    """Return the measures of rankings; `shuffles` = 0 leaves out chance levels and p-values.
-
-    Lists are measured block by block, so that besides the rankings themselves only the values
-    of each list are in memory.
-    """
-    rankings, attributes = labelled
-    lists = {
-        name: np.empty(len(rankings.query_ids), np.float32)
-        for name in _list_names(rankings, ks)
-    }
-    found = [_unmeasured(rankings, one, ks) for one in attributes]
-    sums = [ChanceSums(len(one.names), ks, shuffles, seed) for one in attributes]
-    what, total = f"measuring {rankings.table.origin.name}", len(rankings.item) * len(found)
-    ties, done = [], 0
-
-    def tell(before: int, rows: int, share: float) -> None:
-        progress(what, before + int(share * rows), total)
-
-    for block in blocks_of(rankings, attributes):
-        ties.append(ties_of_block(block, ks))
-        if rankings.scored:
-            lists["score_spread"][block.query] = score_spread(block.scores, mask=block.mask)
-        for number, one in enumerate(found):
-            _add_values(block, number, one, lists, ks)
-            _add_places(block, number, one)
-            rows = int(block.mask.sum())
-            if shuffles:
-                tables = block.scores, block.groups[number], block.mask
-                sums[number].add(*tables, partial(tell, done, rows))
-            done += rows
-            tell(done, rows, 0)
-    every, *others = (Ties(*counts) for counts in np.sum(ties, axis=0).tolist())
-    by_attribute = tuple(
-        replace(one, ties=tied, chance=summed.result(gaps_of(rankings.scored), one.shares))
-        for one, summed, tied in zip(found, sums, others[: len(found)], strict=True)
-    )
-    relevance_ties = others[-1] if rankings.relevance is not None else None
-    return Findings(rankings, lists, by_attribute, every, relevance_ties)
-
-
-def _unmeasured(
-    rankings: Rankings, attribute: Attribute, ks: Sequence[int]
-) -> AttributeMeasures:
-    """Return empty arrays for the measures by an attribute."""
-    n_queries, n_groups = len(rankings.query_ids), len(attribute.names)
-    n_places = min(ks[-1], int(rankings.length.max()))
-    gaps = [
-        f"{gap}{form}@{k}"
-        for form in ("", "_signed")
-        for gap in gaps_of(rankings.scored)
-        for k in ks
-    ]
-    shares = [f"{name}@{k}" for name in SHARES for k in ks]
-    return AttributeMeasures(
-        attribute=attribute,
-        gaps={name: np.empty(n_queries, np.float32) for name in gaps},
-        shares={name: np.empty((n_queries, n_groups), np.float32) for name in shares},
-        at_rank=np.zeros((n_groups, n_places), np.int64),
-        reach=np.zeros(n_places, np.int64),
-        ties=Ties([], []),
-        chance=Chance({}, {}),
-    )
-
-
-def _list_names(rankings: Rankings, ks: Sequence[int]) -> list[str]:
-    names = [f"ndcg@{k}" for k in ks] if rankings.relevance is not None else []
-    return [*names, "score_spread"] if rankings.scored else names
-
-
 def _add_values(
     block: Block,
+    query: Counts,
     number: int,
     found: AttributeMeasures,
     lists: dict[str, Compact],
     ks: Sequence[int],
 ) -> None:
-    n_groups = len(found.attribute.names)
-    wanted = [name for name in lists if name.startswith("ndcg@")] + list(found.gaps)
+    """Add the metrics of a block by one attribute, and NDCG if `lists` has it."""
+    (n_groups, n_places), group = found.at_rank.shape, block.groups[number]
+    wanted = {name: values for name, values in lists.items() if name.startswith("ndcg@")}
+    relevance = block.relevance if wanted else None
+    wanted |= found.gaps
 
     def columns(tops: Tops) -> Tensor:
         values = summarise_tops(tops, ks)
         shares = [share(tops).permute(0, 2, 1).flatten(1) for share in SHARES.values()]
         return torch.cat([torch.stack([values[name] for name in wanted], dim=1), *shares], 1)
 
-    labels = Labels(block.groups[number], n_groups)
-    values = measured_lists(
-        columns, block.scores, block.mask, ks, relevance=block.relevance, labels=labels
-    ).numpy()
-    for column, name in enumerate(wanted):
-        (found.gaps if name in found.gaps else lists)[name][block.query] = values[:, column]
-    for place, name in enumerate(found.shares):
+    grades = block.scores.new_zeros(1, 1) if relevance is None else relevance
+    checked = CheckedLists(block.scores, block.mask, grades, group, n_groups)
+    table = measured(columns, checked, ks).numpy()
+    for column, values in enumerate(wanted.values()):
+        values[query] = table[:, column]
+    for place, values in enumerate(found.shares.values()):
         first = len(wanted) + place * n_groups
-        found.shares[name][block.query] = values[:, first : first + n_groups]
+        values[query] = table[:, first : first + n_groups]
 
-
-def _add_places(block: Block, number: int, found: AttributeMeasures) -> None:
-    n_groups, n_places = found.at_rank.shape
-    group = block.groups[number][:, :n_places].numpy().astype(np.int64)
-    cell = (group + 1) * n_places + np.arange(group.shape[1])
+    at_top = group[:, :n_places].numpy().astype(np.int64)
+    cell = (at_top + 1) * n_places + np.arange(at_top.shape[1])
     counts = np.bincount(cell.ravel(), minlength=(n_groups + 1) * n_places)
-    found.at_rank[:] += counts.reshape(-1, n_places)[1:]
+    found.at_rank[:] += counts.reshape(-1, n_places)[1:]  # the first row is of no group
     reached = block.mask[:, :n_places].sum(0).numpy()
     found.reach[: len(reached)] += reached
+
+
+class ChanceSums:
+    """Adds up what `chance_floors` and `gap_p_values` say of all lists together.
+
+    Of one block of lists it says just what they do; with three or more groups the shuffles of
+    the p-values are others than theirs, since they serve the impact ratio too.
+
+    Args:
+        n_groups: How many groups there are.
+        ks: Where to cut.
+        shuffles: Of each list.
+        seed: Of the shuffles.
+    """
+
+    def __init__(self, n_groups: int, ks: Sequence[int], shuffles: int, seed: int) -> None:
+        self.ks, self.shuffles, self.seed = list(ks), shuffles, seed
+        self.cells = [(gap, k) for gap in NOTIONS for k in ks]
+        self.floor = torch.zeros(3, len(self.cells), dtype=torch.float64)
+        self.with_two = self.with_named = 0
+        # Sums over lists: observed, and of each shuffle; what is expected is known without.
+        self.gaps = torch.zeros(1 + shuffles, len(self.cells), dtype=torch.float64)
+        self.shares = torch.zeros(1 + shuffles, n_groups, len(ks), dtype=torch.float64)
+        self.expected = torch.zeros(len(self.cells), dtype=torch.float64)
+
+    def add(
+        self, scores: Tensor, groups: Tensor, mask: Tensor, done: Callable[[float], None]
+    ) -> None:
+        """Add the lists of a block, ``[Q, L]`` each; `done` takes the share of the work."""
+        lists = chance.labelled_lists(scores, groups, mask, ks=self.ks, named=False)
+        n, ks = len(lists.group), self.ks
+        if n == 0:
+            return
+        floors = chance.floors_of_lists(lists, ks, seed=self.seed)
+        value, error, rounds = torch.tensor(list(floors.values()), dtype=torch.float64).T
+        self.floor[0] += n * value
+        self.floor[1] += (n * error) ** 2
+        self.floor[2] = torch.maximum(self.floor[2], rounds)
+        self.with_two += n
+        # Signed gaps are those of group 0 and all others together.
+        size = torch.stack([lists.size[:, 0], lists.size[:, 1:].sum(1)], dim=1)
+        both = (size > 0).all(1)
+        if n_both := int(both.sum()):
+            named = lists.group[both].clamp(max=1)
+            two = lists._replace(exposure=lists.exposure[both], group=named, size=size[both])
+            self.expected += n_both * chance.expected_gaps(two, ks)
+            self.with_named += n_both
+        sums = [_sums(chance.tops_of_labelled(lists, ks))]
+        for first in range(0, self.shuffles, chance.SHUFFLES_AT_ONCE):
+            at_once = min(chance.SHUFFLES_AT_ONCE, self.shuffles - first)
+            parts = chance.over_shuffles(
+                _sums, lists, ks, rounds=at_once, first_round=first, seed=self.seed
+            )
+            sums.append(torch.stack(parts).sum(0))
+            done((first + at_once) / self.shuffles)
+        gaps, shares = torch.cat(sums).tensor_split([len(self.cells)], dim=1)
+        self.gaps += gaps
+        # Groups that no list of the block has may be missing at the end.
+        self.shares[:, : lists.size.shape[1]] += shares.reshape(len(gaps), -1, len(ks))
+        self.seed += NEXT_SEED
+
+    def result(
+        self, notions: Iterable[str], shares: Mapping[str, Compact]
+    ) -> tuple[dict[str, chance.Floor], dict[str, Likelihood]]:
+        """Return floors and p-values by name, those of the impact ratio too.
+
+        Args:
+            notions: Names of gaps.
+            shares: Rank exposure of each group in each list, by name, ``[Q, G]``.
+        """
+        floors: dict[str, chance.Floor] = {}
+        p_values: dict[str, Likelihood] = {}
+        two, named = self.with_two or torch.nan, self.with_named or torch.nan
+        means, expected = self.gaps / named, self.expected / named
+        for cell, (gap, k) in enumerate(self.cells):
+            if gap in notions:
+                total, squares, rounds = self.floor[:, cell].tolist()
+                error = squares**0.5 / two
+                floors[f"{gap}_floor@{k}"] = chance.Floor(total / two, error, int(rounds))
+                distance = (means[:, cell] - expected[cell]).abs()
+                as_far = distance[1:] >= distance[0] - chance.ROUNDING
+                p_values[f"{gap}_p@{k}"] = _likelihood(means[:, cell], as_far, expected[cell])
+        for place, k in enumerate(self.ks):
+            values = torch.from_numpy(shares[f"rank_exposure@{k}"]).double()
+            count = (~values.isnan()).sum(0)
+            # Lists with one group are not shuffled, and what they have stays.
+            left = values.nansum(0) - self.shares[0, :, place]
+            exposure = ((self.shares[:, :, place] + left) / count)[:, count > 0]
+            ratios = torch.full((len(exposure),), torch.nan, dtype=torch.float64)
+            if exposure.shape[1] > 1:
+                ratios = exposure.amin(-1) / exposure.amax(-1)
+            as_low = ratios[1:] <= ratios[0] + chance.ROUNDING
+            p_values[f"impact_ratio_p@{k}"] = _likelihood(ratios, as_low, ratios[1:].mean())
+        return floors, p_values
+
+
+def _sums(tops: Tops) -> Tensor:
+    """Return signed gaps, then the shares of each group, summed over lists, ``[R, cells]``."""
+    n, n_groups, n_cuts = len(tops.size), *tops.members.shape[-2:]
+    tables = tops.exposure, tops.discount, tops.members
+    by_group = GroupSums(*(table.reshape(n, -1, n_groups, n_cuts).numpy() for table in tables))
+    everyone, size = tops.everyone.reshape(n, -1).numpy(), tops.size.reshape(n, -1).numpy()
+    return torch.from_numpy(gap_totals(by_group, everyone, size))
+
+
+def _likelihood(values: Tensor, as_far: Tensor, expected: Tensor) -> Likelihood:
+    """Return how likely the first of `values` is, of which the others are shuffles."""
+    if values[0].isnan():
+        return Likelihood(torch.nan, torch.nan, torch.nan, 0)
+    # Where shuffles change nothing the deviations are NaN or infinite.
+    deviations = (values[0] - expected) / values[1:].std()
+    p = (1 + int(as_far.sum())) / (1 + len(as_far))
+    return Likelihood(p, float(expected), float(deviations), len(as_far))

@@ -8,9 +8,9 @@ import gzip
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +49,10 @@ Source = OneSource | Sequence[str | Path]
 
 ITEMS = Origin("the table of items")
 SEPARATORS = (";", "\t", "|", ",")
+EVERYTHING = (-np.inf, np.inf)
+MOST_GROUPS = 100  # fewer than metrics take: an audit shows each of them
+PRODUCT, BOTH = " x ", " & "  # of columns, of labels
+UNKNOWN = -1
 
 
 class Columns(NamedTuple):
@@ -88,12 +92,22 @@ class Table(NamedTuple):
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file, of a list of several, or of a frame's columns."""
-        if not self.paths:
-            return _sha256_of_columns(self.frame)
         if len(self.paths) == 1:
             return sha256_of(self.paths[0])
-        lines = "".join(f"{sha256_of(path)}  {path.name}\n" for path in self.paths)
-        return hashlib.sha256(lines.encode()).hexdigest()
+        if self.paths:
+            lines = "".join(f"{sha256_of(path)}  {path.name}\n" for path in self.paths)
+            return hashlib.sha256(lines.encode()).hexdigest()
+        columns = (self.frame[name].cast(pl.String) for name in sorted(self.frame.columns))
+        known = (texts.fill_null("\0") for texts in columns)
+        arrays = (
+            array
+            for texts in known
+            for array in (
+                texts.str.len_bytes().to_numpy(),
+                np.frombuffer(texts.str.join("").item().encode(), np.uint8),
+            )
+        )
+        return checksum(arrays, [])
 
 
 def read_source(
@@ -123,7 +137,34 @@ def read_source(
         return Table(as_polars(source, wanted, origin), origin)
     paths = _files_of(source)
     tables = [_read_one(path, columns, names, separator, optional) for path in paths]
-    return tables[0] if len(tables) == 1 else _joined(tables)
+    if len(tables) == 1:
+        return tables[0]
+    # One below the other; a column of numbers here and text there is text.
+    frames = [table.frame for table in tables]
+    common = [
+        name for name in frames[0].columns if all(name in frame.columns for frame in frames)
+    ]
+    types = {name: {frame[name].dtype for frame in frames} for name in common}
+    as_text = [
+        name
+        for name, found in types.items()
+        if len(found) > 1 and not all(one.is_numeric() for one in found)
+    ]
+    try:
+        joined = pl.concat(
+            (
+                frame.select(common).with_columns(pl.col(as_text).cast(pl.String))
+                for frame in frames
+            ),
+            how="vertical_relaxed",
+        )
+    except pl.exceptions.PolarsError as error:
+        raise InputError(
+            f"{name_of(paths)} do not fit together as one table: {first_line(error)}"
+        ) from error
+    starts = np.cumsum([0, *map(len, frames)]).tolist()
+    parts = tuple((start, table.origin) for start, table in zip(starts, tables, strict=False))
+    return Table(joined, Origin(name_of(paths), parts=parts), tuple(paths))
 
 
 def matching(pattern: str) -> list[Path]:
@@ -212,80 +253,30 @@ def _read_one(
     return Table(as_polars(frame, names, origin), origin, (path,))
 
 
-def _joined(tables: Sequence[Table]) -> Table:
-    """Return tables one below the other; a column of numbers here and text there is text."""
-    paths = tuple(path for table in tables for path in table.paths)
-    starts = np.cumsum([0, *(len(table.frame) for table in tables)]).tolist()
-    parts = tuple((start, table.origin) for start, table in zip(starts, tables, strict=False))
-    common = [
-        name
-        for name in tables[0].frame.columns
-        if all(name in table.frame.columns for table in tables)
-    ]
-    as_text = [
-        name
-        for name in common
-        if len({table.frame[name].dtype for table in tables}) > 1
-        and not all(table.frame[name].dtype.is_numeric() for table in tables)
-    ]
-    try:
-        frame = pl.concat(
-            (
-                table.frame.select(common).with_columns(pl.col(as_text).cast(pl.String))
-                for table in tables
-            ),
-            how="vertical_relaxed",
-        )
-    except pl.exceptions.PolarsError as error:
-        raise InputError(
-            f"{name_of(paths)} do not fit together as one table: {first_line(error)}"
-        ) from error
-    return Table(frame, Origin(name_of(paths), parts=parts), paths)
-
-
 def _read_file(
     path: Path, ids: Sequence[str], numbers: Sequence[str], separator: str
 ) -> tuple[pl.DataFrame, Origin]:
+    """Return a table, or an error that names the separator which its header seems to have."""
     check_separator(separator)
     try:
         return read_table(path, ids=ids, numbers=numbers, separator=separator)
     except InputError as error:
-        other = _other_separator(path, separator)
-        if other is None:
+        if path.suffix.lower() in PARQUET:
+            raise
+        header = ""
+        unreadable = (OSError, EOFError, zlib.error, UnicodeDecodeError, InputError)
+        with suppress(*unreadable), open_file(path) as file:
+            text = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            header = text.readline(MOST_LINE_BYTES).decode("utf-8-sig").strip()
+        other = next((mark for mark in SEPARATORS if mark in header), None)
+        is_text = header.replace("\t", "").isprintable()
+        if other is None or separator in header or not is_text:
             raise
         shown = other.replace("\t", "\\t")
         raise InputError(
             f"{path.name} has one column if its fields are separated by {separator!r}, but it "
             f'looks separated by {other!r}: pass --separator "{shown}"'
         ) from error
-
-
-def _other_separator(path: Path, separator: str) -> str | None:
-    """Return what seems to separate the header of a text that `separator` does not split."""
-    if path.suffix.lower() in PARQUET:
-        return None
-    try:
-        with open_file(path) as file:
-            text = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
-            header = text.readline(MOST_LINE_BYTES).decode("utf-8-sig").strip()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, InputError):
-        return None
-    if separator in header or not header.replace("\t", "").isprintable():
-        return None
-    return next((mark for mark in SEPARATORS if mark in header), None)
-
-
-def _sha256_of_columns(frame: pl.DataFrame) -> str:
-    def arrays() -> Iterator[NDArray[Any]]:
-        for name in sorted(frame.columns):
-            texts = frame[name].cast(pl.String).fill_null("\0")
-            yield texts.str.len_bytes().to_numpy()
-            yield np.frombuffer(texts.str.join("").item().encode(), np.uint8)
-
-    return checksum(arrays(), [])
-
-
-EVERYTHING = (-np.inf, np.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -321,16 +312,6 @@ class Rankings:
         """Number of items of each list."""
         return np.diff(self.offsets)
 
-    @property
-    def n_items(self) -> int:
-        """How many different items there are."""
-        return len(self.item) if self.local else len(self.item_ids)
-
-    @property
-    def ordered_by(self) -> str:
-        """The order of the lists: by "score" or "rank"."""
-        return "score" if self.scored else "rank"
-
     def place(self, slot: int) -> str:
         """Return the place of a row in the table, for messages."""
         return self.table.origin.row(slot if self.row is None else int(self.row[slot]))
@@ -341,7 +322,15 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
     frame, origin = table.frame, table.origin
     query, query_ids = number_ids(frame[columns.query], origin)
     item, item_ids = number_ids(frame[columns.item], origin)
-    score, relevance = _scores(table, columns), None
+    ordering = columns.ordering()
+    score, relevance = ratings_array(frame[ordering], EVERYTHING, origin), None
+    if columns.score is None:
+        if score.min() < 0:
+            raise InputError(
+                f"{origin.row(int(score.argmin()))}: the rank in {ordering!r} is "
+                f"{score.min():g}, but ranks rise from 1; give a column of scores as score"
+            )
+        score = -score
     if columns.relevance is not None:
         grades = (0.0, LARGEST_RELEVANCE)
         relevance = ratings_array(frame[columns.relevance], grades, origin)
@@ -362,41 +351,44 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
         local=local,
         table=table,
     )
-    _refuse_repeats(rankings)
+    earlier, later = first_repeat(offsets, item, len(item_ids))
+    if later >= 0:
+        number = int(np.searchsorted(offsets, later, side="right")) - 1
+        raise InputError(
+            f"{rankings.place(later)}: query {query_ids[number]!r} ranks item "
+            f"{item_ids[int(item[later])]!r} again (first in {rankings.place(earlier)}); keep "
+            f"one"
+        )
     return rankings
 
 
-def _scores(table: Table, columns: Columns) -> NDArray[np.floating]:
-    ordering = columns.ordering()
-    score = ratings_array(table.frame[ordering], EVERYTHING, table.origin)
-    if columns.score is not None:
-        return score
-    if score.min() < 0:
-        raise InputError(
-            f"{table.origin.row(int(score.argmin()))}: the rank in {ordering!r} is "
-            f"{score.min():g}, but ranks rise from 1; give a column of scores as score"
-        )
-    return -score
+@dataclass(frozen=True, eq=False)
+class Attribute:
+    """The groups of the rows of rankings.
+
+    Attributes:
+        name: The column, or several combined.
+        names: The groups by number; the first has the fewest rows, and signed gaps are its.
+        group: Group number of each row, -1 unknown.
+    """
+
+    name: str
+    names: tuple[str, ...]
+    group: NDArray[np.int16]
 
 
-def _refuse_repeats(rankings: Rankings) -> None:
-    earlier, later = first_repeat(rankings.offsets, rankings.item, len(rankings.item_ids))
-    if later >= 0:
-        query = int(np.searchsorted(rankings.offsets, later, side="right")) - 1
-        raise InputError(
-            f"{rankings.place(later)}: query {rankings.query_ids[query]!r} ranks item "
-            f"{rankings.item_ids[int(rankings.item[later])]!r} again (first in "
-            f"{rankings.place(earlier)}); keep one"
-        )
+class Labelled(NamedTuple):
+    """Rankings, the groups of their rows by each attribute, and their merit if it was read."""
 
-
-Slots = NDArray[np.int64]
+    rankings: Rankings
+    attributes: Sequence[Attribute]
+    merit: NDArray[np.floating] | None = None
 
 
 @compiled
 def label_holders(
     item: NDArray[np.int32], group: NDArray[np.int16], n_items: int
-) -> tuple[Slots, int]:
+) -> tuple[NDArray[np.int64], int]:
     """Return the first slot in which each item has a known label, and a slot with another.
 
     Args:
@@ -420,59 +412,6 @@ def label_holders(
     return holder, -1
 
 
-@compiled
-def slots_of_same(
-    first: tuple[Slots, NDArray[np.int32]],
-    second: tuple[Slots, NDArray[np.int32]],
-    pairs: tuple[Slots, Slots],
-    n_items: int,
-) -> Slots:
-    """Return where the items of each second list are in the first list that it is paired with.
-
-    Args:
-        first: Offsets, and the item number of each slot; no item twice in a list.
-        second: The same of the other lists, with the same item numbers, -1 for other items.
-        pairs: Numbers of the first lists, and of the second list of each.
-        n_items: How many different items the first lists have.
-
-    Returns:
-        A slot of `first` for each of `second`; -1 where its item is not in the paired list, or
-        its list in no pair.
-    """
-    (starts, items), (other_starts, other_items) = first, second
-    found = np.full(len(other_items), -1, np.int64)
-    slot_of = np.full(n_items, -1, np.int64)
-    for one, other in zip(*pairs):  # noqa: B905 (numba knows no strict)
-        for slot in range(starts[one], starts[one + 1]):
-            slot_of[items[slot]] = slot
-        for slot in range(other_starts[other], other_starts[other + 1]):
-            item = other_items[slot]
-            # What an earlier list left is in that list's slots.
-            if item >= 0 and starts[one] <= slot_of[item] < starts[one + 1]:
-                found[slot] = slot_of[item]
-    return found
-
-
-MOST_GROUPS = 100
-PRODUCT, BOTH = " x ", " & "  # of columns, of labels
-UNKNOWN = -1
-
-
-@dataclass(frozen=True, eq=False)
-class Attribute:
-    """The groups of the rows of rankings.
-
-    Attributes:
-        name: The column, or several combined.
-        names: The groups by number; the first has the fewest rows, and signed gaps are its.
-        group: Group number of each row, -1 unknown.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    group: NDArray[np.int16]
-
-
 def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
     """Return the groups in a column of the rankings' own table.
 
@@ -487,23 +426,33 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
     texts = _texts(labels)
     names = texts.drop_nulls().unique().sort().to_list()
     if not names:
-        _refuse_unlabelled("row", column, origin)
+        raise InputError(
+            f"no row of {origin.name} has a label in column {column!r}: all of it is empty"
+        )
     if len(names) < 2:
         raise InputError(
             f"all rows of {origin.name} with a known {column} are in one group ({names[0]!r}); "
             f"two groups are needed to compare exposure"
         )
-    _refuse_many(column, len(names))
     numbers = pl.DataFrame({"label": names}, schema={"label": pl.String})
     coded = texts.to_frame().join(
         numbers.with_row_index("number"), on="label", how="left", maintain_order="left"
     )
-    group = coded["number"].cast(pl.Int16).fill_null(UNKNOWN).to_numpy()
-    if rankings.row is not None:
-        group = group[rankings.row]
-    attribute = _by_size(column, names, group)
-    if not rankings.local:
-        _refuse_two_labels(rankings, attribute)
+    codes = coded["number"].cast(pl.Int32).fill_null(UNKNOWN).to_numpy()
+    attribute = _by_size(column, names, codes if rankings.row is None else codes[rankings.row])
+    if rankings.local:
+        return attribute
+    group, item_ids = attribute.group, rankings.item_ids
+    holder, other = label_holders(rankings.item, group, len(item_ids))
+    if other >= 0:
+        item = int(rankings.item[other])
+        first = int(holder[item])
+        raise InputError(
+            f"{rankings.place(other)}: item {item_ids[item]!r} has {column} "
+            f"{attribute.names[group[other]]!r}, but {attribute.names[group[first]]!r} in "
+            f"{rankings.place(first)}; give it one label, or pass --local-items if ids are "
+            f"only unique within a query"
+        )
     return attribute
 
 
@@ -514,11 +463,12 @@ def attribute_of_items(
     labels = as_polars(table, [column], origin)[column]
     opaque = labels.dtype.is_nested() or labels.dtype in OPAQUE
     if not opaque and _texts(labels).is_null().all():
-        _refuse_unlabelled("item", column, origin)
+        raise InputError(
+            f"no item of {origin.name} has a label in column {column!r}: all of it is empty"
+        )
     groups = apply_rule(table, item=item, rule=GroupRule(column), origin=origin)
     codes, names = label_items(groups, rankings.item_ids)
-    _refuse_many(column, len(names))
-    return _by_size(column, names, codes.astype(np.int16)[rankings.item])
+    return _by_size(column, names, codes[rankings.item])
 
 
 def refuse_other_labels(rankings: Rankings, attribute: Attribute, origin: Origin) -> None:
@@ -546,26 +496,23 @@ def refuse_other_labels(rankings: Rankings, attribute: Attribute, origin: Origin
 
 def intersection(attributes: Sequence[Attribute]) -> Attribute:
     """Return attributes combined; a row with an unknown label is in no group."""
-
-    def both(first: Attribute, second: Attribute) -> Attribute:
-        known = (first.group >= 0) & (second.group >= 0)
-        code = first.group.astype(np.int32) * len(second.names) + second.group
+    product, *others = attributes
+    for other in others:
+        name = product.name + PRODUCT + other.name
+        known = (product.group >= 0) & (other.group >= 0)
+        code = product.group.astype(np.int32) * len(other.names) + other.group
         there, codes = np.unique(code[known], return_inverse=True)
-        name = first.name + PRODUCT + second.name
-        _refuse_many(name, len(there))
-        group = np.full(len(code), UNKNOWN, np.int16)
+        group = np.full(len(code), UNKNOWN, np.int32)
         group[known] = codes
-        pairs = (divmod(int(one), len(second.names)) for one in there)
-        names = [first.names[a] + BOTH + second.names[b] for a, b in pairs]
+        pairs = (divmod(int(one), len(other.names)) for one in there)
+        names = [product.names[a] + BOTH + other.names[b] for a, b in pairs]
+        product = _by_size(name, names, group)
         if twice := [one for one, count in Counter(names).items() if count > 1]:
             raise InputError(
                 f"two intersections of {name} are both called {twice[0]!r}; rename labels that "
                 f"hold {BOTH!r}"
             )
-        return Attribute(name, tuple(names), group)
-
-    product = reduce(both, attributes)
-    return _by_size(product.name, product.names, product.group)
+    return product
 
 
 def numbered_as(attribute: Attribute, names: Sequence[str]) -> Attribute:
@@ -582,43 +529,14 @@ def _texts(labels: pl.Series) -> pl.Series:
     return known.cast(pl.String).replace("", None).alias("label")
 
 
-def _by_size(name: str, names: Sequence[str], group: NDArray[np.int16]) -> Attribute:
-    rows = np.bincount(group[group >= 0], minlength=len(names)).tolist()
-    order = sorted(range(len(names)), key=lambda one: (rows[one], names[one]))
-    given = Attribute(name, tuple(names), group)
-    return numbered_as(given, [names[one] for one in order])
-
-
-def _refuse_two_labels(rankings: Rankings, attribute: Attribute) -> None:
-    group, names = attribute.group, attribute.names
-    holder, other = label_holders(rankings.item, group, len(rankings.item_ids))
-    if other < 0:
-        return
-    item = int(rankings.item[other])
-    first = int(holder[item])
-    raise InputError(
-        f"{rankings.place(other)}: item {rankings.item_ids[item]!r} has {attribute.name} "
-        f"{names[group[other]]!r}, but {names[group[first]]!r} in {rankings.place(first)}; "
-        f"give it one label, or pass --local-items if ids are only unique within a query"
-    )
-
-
-def _refuse_unlabelled(what: str, column: str, origin: Origin) -> None:
-    raise InputError(
-        f"no {what} of {origin.name} has a label in column {column!r}: all of it is empty"
-    )
-
-
-def _refuse_many(name: str, groups: int) -> None:
-    if groups > MOST_GROUPS:
+def _by_size(name: str, names: Sequence[str], codes: NDArray[np.int32]) -> Attribute:
+    """Return an attribute whose smallest group is the first."""
+    if len(names) > MOST_GROUPS:
         raise InputError(
-            f"{name} has {groups:,} groups, but an audit takes at most {MOST_GROUPS}; merge "
-            f"some of them"
+            f"{name} has {len(names):,} groups, but an audit takes at most {MOST_GROUPS}; "
+            f"merge some of them"
         )
-
-
-class Labelled(NamedTuple):
-    """Rankings, and the groups of their rows by each attribute."""
-
-    rankings: Rankings
-    attributes: Sequence[Attribute]
+    rows = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
+    order = sorted(range(len(names)), key=lambda one: (rows[one], names[one]))
+    given = Attribute(name, tuple(names), codes.astype(np.int16))
+    return numbered_as(given, [names[one] for one in order])

@@ -1,4 +1,4 @@
-"""The record of an audit, as ``audit.json`` holds it, and the notes that readers must know.
+"""The record of an audit, as ``audit.json`` holds it, its notes, and its terminal tables.
 
 A note that starts in capitals is a warning.
 """
@@ -9,16 +9,27 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from fairtopk.auditing.measures import BY_PLACE, AttributeMeasures, Compact, Findings, Ties
-from fairtopk.auditing.rankings import UNKNOWN, Attribute, Rankings
+from fairtopk.auditing.measures import AttributeMeasures, Compact, Findings, Ties
+from fairtopk.auditing.rankings import UNKNOWN
+from fairtopk.kernels.sums import discounts
 from fairtopk.metrics.gaps import NOTIONS
-from fairtopk.metrics.intervals import Key, Mean, Ratio, Resampled
-from fairtopk.terminal import count
+from fairtopk.metrics.intervals import Key, Resampled
+from fairtopk.metrics.names import GAPS, TERMS, label
+from fairtopk.terminal import UNDEFINED, add_row, count, literal, mean_cell, number, table
 
+BY_PLACE = ("ndcg", "impact_ratio", "rank_exposure")  # metrics that weigh positions
 FLAGGED = 10  # lists with the largest gaps that are named
 BASIS = "rank_exposure_gap"
 JSON_TYPES = str | int | float | bool
+ABREAST = 3  # lengths of the top in one table: more do not fit a terminal
+NAMED = 3  # flagged lists that are shown
+SMALL = "*"
+LOUD = "bold yellow"
+LEFT_OUT = ("exposure_gap_released", "score_spread")  # of the table of changes
 
 Record = Mapping[str, Any]
 
@@ -27,23 +38,16 @@ def resampled_findings(found: Findings, *, seed: int) -> Resampled:
     """Return all values that are averaged over lists; a metric of lists has the key (name,)."""
     columns: dict[Key, Compact] = {(name,): values for name, values in found.lists.items()}
     for one in found.by_attribute:
-        columns |= columns_of(one)
+        columns |= {(one.attribute.name, gap): values for gap, values in one.gaps.items()}
+        for share, values in one.shares.items():
+            for place, group in enumerate(one.attribute.names):
+                columns[one.attribute.name, share, group] = values[:, place]
     return Resampled(columns, seed=seed)
-
-
-def columns_of(one: AttributeMeasures) -> dict[Key, Compact]:
-    """Return the values of an attribute, by (column, metric) and (column, metric, group)."""
-    name = one.attribute.name
-    columns: dict[Key, Compact] = {(name, gap): gaps for gap, gaps in one.gaps.items()}
-    for share, values in one.shares.items():
-        for number, group in enumerate(one.attribute.names):
-            columns[name, share, group] = values[:, number]
-    return columns
 
 
 def lists_record(found: Findings, means: Resampled, ks: Sequence[int]) -> dict[str, Any]:
     """Return the metrics of lists that do not depend on groups."""
-    metrics = {name: cell(means.mean((name,))) for name in found.lists}
+    metrics = {name: means.mean((name,))._asdict() for name in found.lists}
     if found.relevance_ties is not None:
         _add_ties(metrics, found.relevance_ties, ks)
     return metrics
@@ -72,13 +76,13 @@ def data_record(found: Findings) -> dict[str, Any]:
         "sha256": rankings.table.sha256(),
         "rows": len(rankings.item),
         "queries": len(rankings.query_ids),
-        "items": rankings.n_items,
+        "items": len(rankings.item) if rankings.local else len(rankings.item_ids),
         "list_length": {
             "least": int(length.min()),
             "median": float(np.median(length)),
             "most": int(length.max()),
         },
-        "ranked_by": rankings.ordered_by,
+        "ranked_by": "score" if rankings.scored else "rank",
     }
 
 
@@ -92,108 +96,77 @@ def column_record(
 ) -> dict[str, Any]:
     """Return the record of one attribute."""
     rankings, attribute = found.rankings, one.attribute
-    counts = _counts(rankings, attribute)
-    ratios = {k: means.ratio(_keys(one, k)) for k in ks}
-    at_rank, to_rank = one.at_rank / one.reach, one.exposure_to_rank()
-    groups = []
-    for number, group in enumerate(attribute.names):
-        items, rows = counts[number]
-        shares = {name: cell(means.mean((attribute.name, name, group))) for name in one.shares}
-        groups.append(
-            {
-                "name": group,
-                "items": items,
-                "rows": rows,
-                "share_of_rows": rows / len(rankings.item),
-                "small": items < min_group,
-                **shares,
-                **{
-                    f"ratio_to_most@{k}": _ratio_to_most(one, number, k, ratios[k].most, means)
-                    for k in ks
-                },
-                "share_at_rank": at_rank[number].tolist(),
-                "exposure_to_rank": to_rank[number].tolist(),
-            }
-        )
-    items, rows = counts[-1]
+    name, names = attribute.name, attribute.names
+    # Different items and rows of each group; local items are all different.
+    n_different = pl.len() if rankings.local else pl.col("item").n_unique()
+    rows_of = pl.DataFrame({"group": attribute.group, "item": rankings.item}).group_by("group")
+    counted = rows_of.agg(n_different.alias("items"), rows=pl.len()).iter_rows()
+    counts = {group: (items, rows) for group, items, rows in counted}
+    keys = {k: [(name, f"rank_exposure@{k}", group) for group in names] for k in ks}
+    ratios = {k: means.ratio(keys[k]) for k in ks}
+    worth = discounts(len(one.reach))
+    at_rank = one.at_rank / one.reach
+    to_rank = (one.at_rank * worth).cumsum(-1) / (one.reach * worth).cumsum(-1)
+    groups: list[dict[str, Any]] = []
+    for place, group in enumerate(names):
+        items, rows = counts.get(place, (0, 0))
+        record = {
+            "name": group,
+            "items": items,
+            "rows": rows,
+            "share_of_rows": rows / len(rankings.item),
+            "small": items < min_group,
+        }
+        record |= {share: means.mean((name, share, group))._asdict() for share in one.shares}
+        for k in ks:
+            # The group with the highest exposure is the same in all resamples.
+            most = ratios[k].most
+            to_most = {"value": math.nan, "ci95": [math.nan, math.nan], "most": None}
+            if most is not None and means.has(keys[k][place]):
+                value, bounds = means.ratio_to(keys[k][place], keys[k][most])
+                to_most = {"value": value, "ci95": list(bounds), "most": names[most]}
+            record[f"ratio_to_most@{k}"] = to_most
+        record["share_at_rank"] = at_rank[place].tolist()
+        record["exposure_to_rank"] = to_rank[place].tolist()
+        groups.append(record)
+    metrics: dict[str, Any] = {}
+    for k, ratio in ratios.items():
+        ends = [groups[end] for end in (ratio.least, ratio.most) if end is not None]
+        least, most_of = [end["name"] for end in ends] or [None, None]
+        metrics[f"impact_ratio@{k}"] = {
+            "value": ratio.value,
+            # The interval belongs to these two groups. If they were chosen anew in each
+            # resample it would lie below the ratio where groups are close.
+            "ci95": list(ends[0][f"ratio_to_most@{k}"]["ci95"] if ends else ratio.ci95),
+            "least": least,
+            "most": most_of,
+            "small": any(end["small"] for end in ends),
+        }
+    metrics |= {gap: means.mean((name, gap))._asdict() for gap in one.gaps}
+    metrics |= {floor: value._asdict() for floor, value in one.floors.items()}
+    for metric, likelihood in one.p_values.items():
+        parts = likelihood._asdict()
+        metrics[metric] = {"value": parts.pop("p"), **parts}
+    _add_ties(metrics, one.ties, ks)
+    items, rows = counts.get(UNKNOWN, (0, 0))
     return {
-        "name": attribute.name,
-        "named_group": attribute.names[0],
+        "name": name,
+        "named_group": names[0],
         "groups": groups,
         "unknown": {"items": items, "rows": rows},
-        "metrics": _metrics(one, means, groups, ratios),
+        "metrics": metrics,
         "ties": ties_record(one.ties, ks, len(rankings.query_ids)),
         "flagged": {str(k): _flagged(found, one, k) for k in ks},
     }
 
 
-def cell(found: Mean) -> dict[str, Any]:
-    """Return a mean for a JSON file."""
-    return {**found._asdict(), "ci95": list(found.ci95)}
-
-
-def _keys(one: AttributeMeasures, k: int) -> list[Key]:
-    """Return the keys of the groups' exposures, by number."""
-    name = one.attribute.name
-    return [(name, f"rank_exposure@{k}", group) for group in one.attribute.names]
-
-
-def _ratio_to_most(
-    one: AttributeMeasures, number: int, k: int, most: int | None, means: Resampled
-) -> dict[str, Any]:
-    """Return a group's exposure relative to the highest, whose group is fixed in resamples."""
-    keys = _keys(one, k)
-    if most is None or not means.has(keys[number]):
-        return {"value": math.nan, "ci95": [math.nan, math.nan], "most": None}
-    value, bounds = means.ratio_to(keys[number], keys[most])
-    return {"value": value, "ci95": list(bounds), "most": one.attribute.names[most]}
-
-
-def _impact_ratio(ratio: Ratio, groups: Sequence[Mapping[str, Any]], k: int) -> dict[str, Any]:
-    """Return the impact ratio, and the groups with the lowest and the highest exposure.
-
-    The interval belongs to these two groups. If they were chosen anew in each resample it would
-    lie below the ratio where groups are close.
-    """
-    ends = [groups[end] for end in (ratio.least, ratio.most) if end is not None]
-    names = [end["name"] for end in ends] or [None, None]
-    interval = ends[0][f"ratio_to_most@{k}"]["ci95"] if ends else ratio.ci95
-    return {
-        "value": ratio.value,
-        "ci95": list(interval),
-        "least": names[0],
-        "most": names[1],
-        "small": any(end["small"] for end in ends),
-    }
-
-
-def _metrics(
-    one: AttributeMeasures,
-    means: Resampled,
-    groups: Sequence[Mapping[str, Any]],
-    ratios: Mapping[int, Ratio],
-) -> dict[str, Any]:
-    name = one.attribute.name
-    found: dict[str, Any] = {
-        f"impact_ratio@{k}": _impact_ratio(ratio, groups, k) for k, ratio in ratios.items()
-    }
-    found |= {gap: cell(means.mean((name, gap))) for gap in one.gaps}
-    found |= {floor: value._asdict() for floor, value in one.chance.floors.items()}
-    for metric, value in one.chance.p_values.items():
-        found[metric] = {"value": value.p} | {
-            key: part for key, part in value._asdict().items() if key != "p"
-        }
-    _add_ties(found, one.ties, list(ratios))
-    return found
-
-
 def _add_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
     """Add to each metric in how many lists row order decides it."""
-    for place, k in enumerate(ks):
+    for k, across, within in zip(ks, ties.across, ties.within, strict=True):
         for name, found in metrics.items():
             if name.endswith(f"@{k}"):
-                found["tied"] = ties.touching(name, place)
-                found["tied_at_cut"] = ties.across[place]
+                found["tied"] = within if name.startswith(BY_PLACE) else across
+                found["tied_at_cut"] = across
 
 
 def _flagged(found: Findings, one: AttributeMeasures, k: int) -> list[dict[str, Any]]:
@@ -216,18 +189,9 @@ def _flagged(found: Findings, one: AttributeMeasures, k: int) -> list[dict[str, 
     return records
 
 
-def _counts(rankings: Rankings, attribute: Attribute) -> list[tuple[int, int]]:
-    """Return different items and rows of each group, those of unknown group last."""
-    table = pl.DataFrame({"group": attribute.group, "item": rankings.item}).group_by("group")
-    items = pl.len() if rankings.local else pl.col("item").n_unique()
-    counted = table.agg(items.alias("items"), rows=pl.len())
-    found = {number: (items, rows) for number, items, rows in counted.iter_rows()}
-    return [found.get(number, (0, 0)) for number in (*range(len(attribute.names)), UNKNOWN)]
-
-
 def general_notes(record: Record, *, short: int) -> list[str]:
     """Return the notes about all lists, `short` of which are no longer than the top."""
-    notes, scores, k = [], _ordering(record), record["ks"][-1]
+    notes, scores, k = [], f"{record['data']['ranked_by']}s", record["ks"][-1]
     if scores == "ranks":
         notes.append(
             "exposure_gap, exposure_gap_released and score_spread are left out: they need "
@@ -236,18 +200,20 @@ def general_notes(record: Record, *, short: int) -> list[str]:
     by_relevance = {k: record["metrics"].get(f"ndcg@{k}", {}).get("tied") for k in record["ks"]}
     if any(by_relevance.values()):
         notes.append(
-            f"{_row_order(record)} who comes first among items of different relevance: "
+            f"{row_order(record)} who comes first among items of different relevance: "
             f"{_by_k(by_relevance, record)}; this affects ndcg"
         )
     tied = record["ties"][str(k)]["within"]
     if tied:
         notes.append(
-            f"{_have(tied)} equal {scores} in the first {k} positions; ties keep row order"
+            f"{count(tied, 'list')} {'has' if tied == 1 else 'have'} equal {scores} in the "
+            f"first {k} positions; ties keep row order"
         )
     if short:
         notes.append(
-            f"{_have(short)} at most {k} items, so that all of them are in the top {k}; give "
-            f"all candidates of a list, not only its top"
+            f"{count(short, 'list')} {'has' if short == 1 else 'have'} at most {k} items, so "
+            f"that all of them are in the top {k}; give all candidates of a list, not only its "
+            f"top"
         )
     return notes
 
@@ -262,13 +228,13 @@ def column_notes(column: Record, record: Record) -> list[str]:
     )
     if any(across.values()):
         notes.append(
-            f"{_row_order(record)} who is in the top where items of different {name} tie "
+            f"{row_order(record)} who is in the top where items of different {name} tie "
             f"across the cut: {_by_k(across, record)}; this affects {', '.join(metrics)}"
         )
     if within != across:
         by_place = (metric for metric in metrics if metric.startswith(BY_PLACE))
         notes.append(
-            f"{_row_order(record)} who comes first where items of different {name} tie in the "
+            f"{row_order(record)} who comes first where items of different {name} tie in the "
             f"top: {_by_k(within, record)}; this affects {', '.join(by_place)}"
         )
     gap = column["metrics"][f"rank_exposure_gap@{ks[0]}"]
@@ -314,37 +280,158 @@ def baseline_notes(record: Record) -> list[str]:
     tied = changes["ties"][str(k)]["within"]
     if tied:
         notes.append(
-            f"EQUAL {_ordering(record).upper()}: the baseline has ties too, in the first {k} "
-            f"positions of {tied:,} of {changes['data']['queries']:,} lists"
+            f"EQUAL {record['data']['ranked_by'].upper()}S: the baseline has ties too, in the "
+            f"first {k} positions of {tied:,} of {changes['data']['queries']:,} lists"
         )
     return notes
 
 
-def check_note(check: Record, record: Record) -> str | None:
-    """Return in how many lists row order decides the metric of a rule; None if in none."""
-    if not check["tied"]:
-        return None
-    at_cut = check["tied_at_cut"]
-    who = f", and in {at_cut:,} of them who is in the top" if at_cut else ""
-    return f"{_row_order(record)} {check['metric']} in {_of_lists(check['tied'], record)}{who}"
-
-
-def _row_order(record: Record) -> str:
-    return f"EQUAL {_ordering(record).upper()}: row order decides"
-
-
-def _ordering(record: Record) -> str:
-    return f"{record['data']['ranked_by']}s"
+def row_order(record: Record) -> str:
+    """Return the beginning of a warning about ties."""
+    return f"EQUAL {record['data']['ranked_by'].upper()}S: row order decides"
 
 
 def _by_k(counts: Mapping[int, int], record: Record) -> str:
-    return ", ".join(f"at K = {k} in {_of_lists(n, record)}" for k, n in counts.items() if n)
+    return ", ".join(f"at K = {k} in {of_lists(n, record)}" for k, n in counts.items() if n)
 
 
-def _of_lists(n: int, record: Record) -> str:
+def of_lists(n: int, record: Record) -> str:
+    """Return a number of lists, and their share."""
     lists = record["data"]["queries"]
     return f"{n:,} of {lists:,} lists ({100 * n / lists:.3g} %)"
 
 
-def _have(n: int) -> str:
-    return f"{count(n, 'list')} {'has' if n == 1 else 'have'}"
+def terminal_tables(record: Record) -> Group:
+    """Return the findings of an audit table by table, with notes and verdicts below them."""
+    data, ks, changes = record["data"], record["ks"], record["baseline"]
+    parts: list[RenderableType] = [
+        literal(
+            f"{data['name']}: {data['rows']:,} rows, {data['queries']:,} lists, "
+            f"{data['items']:,} different items, ordered by {data['ranked_by']}"
+        )
+    ]
+    parts += [literal(f"{name} {_mean(found)}") for name, found in record["metrics"].items()]
+    for column in record["columns"]:
+        parts.append(_group_table(column, record))
+        for start in range(0, len(ks), ABREAST):
+            parts.append(_gap_table(column, ks[start : start + ABREAST]))
+        parts += map(_note, column["notes"])
+        for k, lists in column["flagged"].items():
+            named = (
+                f"{one['query']} ({one['gap']:.3g}, {one['most']} over {one['least']})"
+                for one in lists[:NAMED]
+            )
+            if lists:
+                what = f"{column['name']}, largest {label(BASIS)} at K = {k}"
+                parts.append(literal(f"{what}: {', '.join(named)}"))
+    if changes is not None:
+        shown = table(
+            f"change from {changes['data']['name']} on the {changes['queries']:,} queries of "
+            f"both",
+            *("", "before", "now", "difference", "p (Holm)"),
+        )
+        rows = [("", changes["metrics"])]
+        rows += [(f"{column['name']}: ", column["metrics"]) for column in changes["columns"]]
+        for prefix, metrics in rows:
+            for name, found in metrics.items():
+                if not name.startswith(LEFT_OUT):
+                    difference = mean_cell(found["difference"], found["ci95"])
+                    p = _number(found["p_holm"]) if "p" in found else ""
+                    sides = _number(found["before"]), _number(found["now"])
+                    add_row(shown, prefix + name, *sides, difference, p)
+        parts += [shown, *map(_note, changes["notes"])]
+    parts += map(_note, record["notes"])
+    for check in record["checks"]:
+        where = f"{check['column']}: " if check["column"] is not None else ""
+        metric, rule = f"{where}{check['metric']}", check["rule"]
+        if check["fired"] is None:
+            parts.append(literal(f"NOT CHECKED {metric} is undefined ({rule})"))
+            continue
+        verdict = "FAILED" if check["fired"] else "PASSED"
+        line = literal(f"{verdict} {metric} = {check['value']:.4g} (fails if {rule})")
+        if check["note"] is not None:
+            line.append(literal(f"; {check['note']}", style=LOUD))
+        parts.append(line)
+    return Group(*parts)
+
+
+def is_loud(note: str) -> bool:
+    """Return whether a note is a warning, which starts in capitals."""
+    return note.split(" ", 1)[0].isupper()
+
+
+def _group_table(column: Record, record: Record) -> Table:
+    shown = table(
+        f"{column['name']}: exposure and selection of each group (95 % intervals over lists)",
+        *("group", "items", "rows", "K", "exposure", "selected", "exposure ratio to highest"),
+    )
+    for group in column["groups"]:
+        name = group["name"] + (SMALL if group["small"] else "")
+        about = name, f"{group['items']:,}", f"{group['rows']:,}"
+        for k in record["ks"]:
+            rate, ratio = group[f"representation@{k}"], group[f"ratio_to_most@{k}"]
+            selected = UNDEFINED
+            if rate["mean"] is not None:
+                low, high = (100 * end for end in rate["ci95"])
+                selected = f"{100 * rate['mean']:.1f} % ({low:.1f}-{high:.1f} %)"
+            highest = ratio["most"] == group["name"]
+            exposure = _mean(group[f"rank_exposure@{k}"])
+            cells = exposure, selected, "highest" if highest else _ratio(ratio)
+            add_row(shown, *about, str(k), *cells)
+            about = "", "", ""
+    unknown = column["unknown"]
+    if unknown["rows"]:
+        add_row(shown, "(unknown)", f"{unknown['items']:,}", f"{unknown['rows']:,}")
+    if any(group["small"] for group in column["groups"]):
+        least = record["min_group"]
+        shown.caption = f"{SMALL} fewer than {least} items: too few to draw conclusions from"
+    return shown
+
+
+def _gap_table(column: Record, ks: Sequence[int]) -> Table:
+    metrics, groups = column["metrics"], [group["name"] for group in column["groups"]]
+    signed = f"  {groups[0]} minus {groups[1] if len(groups) == 2 else 'the rest'}"
+    shown = table(
+        f"{column['name']}: differences between groups", "", *(f"K = {k}" for k in ks)
+    )
+    ratios, chances = (
+        [metrics[f"{name}@{k}"] for k in ks] for name in ("impact_ratio", "impact_ratio_p")
+    )
+    ends = (
+        f"{ratio['least']} / {ratio['most']}" + (SMALL if ratio["small"] else "")
+        if ratio["least"] is not None
+        else ""
+        for ratio in ratios
+    )
+    add_row(shown, label("impact_ratio"), *map(_ratio, ratios))
+    add_row(shown, "  lowest / highest", *ends)
+    add_row(shown, f"  {label('floor')}", *(_number(found["expected"]) for found in chances))
+    add_row(shown, "  p", *(_number(found["value"]) for found in chances))
+    for gap in sorted(GAPS, key=lambda gap: "rank" not in gap and "representation" not in gap):
+        if f"{gap}@{ks[0]}" not in metrics:
+            continue
+        add_row(shown, label(gap), *(_mean(metrics[f"{gap}@{k}"]) for k in ks))
+        add_row(shown, signed, *(_mean(metrics[f"{gap}_signed@{k}"]) for k in ks))
+        for form, name in (("_floor", TERMS["floor"].label), ("_p", "p")):
+            values = (metrics[f"{gap}{form}@{k}"]["value"] for k in ks)
+            add_row(shown, f"  {name}", *map(_number, values))
+    return shown
+
+
+def _note(note: str) -> Text:
+    return literal(f"- {note}", style=LOUD if is_loud(note) else "")
+
+
+def _mean(found: Record) -> str:
+    return mean_cell(found["mean"], found["ci95"])
+
+
+def _ratio(found: Record) -> str:
+    if found["value"] is None:
+        return UNDEFINED
+    low, high = map(_number, found["ci95"])
+    return f"{found['value']:.3f} ({low}-{high})"
+
+
+def _number(value: float | None) -> str:
+    return number(value, digits=3, undefined=UNDEFINED)

@@ -10,21 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from fairtopk.auditing.audit import AuditRequest, labelled
-from fairtopk.auditing.measures import Findings, lists_by_length, measure
-from fairtopk.auditing.rankings import (
-    Attribute,
-    Columns,
-    Labelled,
-    Rankings,
-    Source,
-    Table,
-    name_of,
-    read_source,
-)
-from fairtopk.data.columns import ratings_array
+from fairtopk.auditing.measures import measure, padded_lists
+from fairtopk.auditing.rankings import Attribute, Columns, Labelled, Rankings, Source, name_of
 from fairtopk.data.tables import PARQUET
 from fairtopk.errors import InputError
-from fairtopk.lists.ranking import rank as ranks_of
+from fairtopk.lists.batch import rank as ranks_of
 from fairtopk.metrics.chance import Floor
 from fairtopk.reranking.lists import Candidates, ExposureProgram, Settings, dealt
 from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
@@ -89,7 +79,13 @@ class RerankedTable:
         slot[start + order.new_rank - 1] = np.arange(len(start))
         row = slot if rankings.row is None else rankings.row[slot]
         new = order.score.astype(np.float64) if rankings.scored else order.new_rank
-        return _as_written(rankings.table, columns.relevance)[row].with_columns(
+        frame, grades = rankings.table.frame, columns.relevance
+        texts = [path for path in rankings.table.paths if path.suffix.lower() not in PARQUET]
+        if grades is not None and texts:
+            # What is read of a text are floats; grades that are whole numbers stay such.
+            whole = frame[grades].cast(pl.Int64)
+            frame = frame.with_columns(whole) if (whole == frame[grades]).all() else frame
+        return frame[row].with_columns(
             pl.Series(columns.ordering(), new[slot]),
             pl.Series(OLD_RANK, order.old_rank[slot]),
             pl.Series(NEW_RANK, order.new_rank[slot]),
@@ -115,31 +111,53 @@ def rerank_table(
         merit: Column that `exposure-lp` maximises; None: the scores.
         progress: Called with what is being done, how many rows are done, and of how many.
     """
-    _refuse_names(request)
+    names, ordering = [*request.columns.names(), *request.groups], request.columns.ordering()
+    for name in names:
+        if name in ADDED:
+            raise InputError(
+                f"the new table has a column {name!r} of its own; rename yours before you "
+                f"re-rank by it"
+            )
+    if names.count(ordering) > 1:
+        raise InputError(
+            f"{ordering!r} orders the lists and is written anew; name another column for all "
+            f"else"
+        )
     asked = asked.checked()
     request.check()
     if merit is not None and asked.method != "exposure-lp":
         raise InputError(f"{asked.method} takes no merit; it is for exposure-lp")
     progress(f"reading {name_of(source)}", 0, 0)
-    given = labelled(source, request)
+    given = labelled(source, request, merit=merit)
     rankings, attribute = given.rankings, given.attributes[-1]
     settings = asked.settings(attribute.names)
-    worth = _merit(rankings, source, request, merit, settings)
-    order = _reordered(rankings, attribute, worth, asked, settings, progress)
+    worth = rankings.score if given.merit is None else given.merit
+    if isinstance(settings, ExposureProgram) and settings.notion != "parity":
+        if not rankings.scored and merit is None:
+            raise InputError(
+                f"{settings.notion} divides by relevance, and there are ranks alone; name a "
+                f"column of relevance from 0 with --merit, or use --notion parity"
+            )
+        least = int(worth.argmin())
+        if worth[least] < 0:
+            raise InputError(
+                f"{rankings.place(least)}: {merit or ordering} is {worth[least]:g}, but "
+                f"{settings.notion} divides by relevance; name a column of relevance from 0 "
+                f"with --merit, or use --notion parity"
+            )
+    given = Labelled(rankings, [attribute], worth)
+    order = _reordered(given, asked, settings, progress)
     order.unmet.refuse(asked, "query", rankings.query_ids)
-    new = replace(rankings, score=order.score)
-    ks = request.ks
-    before = measure(Labelled(rankings, [attribute]), ks, shuffles=0, seed=0, progress=progress)
-    after = measure(
-        Labelled(new, [attribute]), ks, shuffles=SHUFFLES, seed=0, progress=progress
-    )
+    reordered = given._replace(rankings=replace(rankings, score=order.score))
+    before = measure(given, request.ks, shuffles=0, seed=0, progress=progress)
+    after = measure(reordered, request.ks, shuffles=SHUFFLES, seed=0, progress=progress)
     return RerankedTable(
         rankings=rankings,
         attribute=attribute,
         order=order,
-        before=_values(before),
-        after=_values(after),
-        floors=after.by_attribute[0].chance.floors,
+        before={**before.lists, **before.by_attribute[0].gaps},
+        after={**after.lists, **after.by_attribute[0].gaps},
+        floors=after.by_attribute[0].floors,
     )
 
 
@@ -153,22 +171,16 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _reordered(
-    rankings: Rankings,
-    attribute: Attribute,
-    worth: Floats,
-    asked: RerankRequest,
-    settings: Settings,
-    progress: Progress,
+    given: Labelled, asked: RerankRequest, settings: Settings, progress: Progress
 ) -> NewOrder:
-    """Return the new order, made block by block of lists."""
+    """Return the new order of lists by one attribute, made block by block."""
+    rankings, (attribute,), worth = given
+    assert worth is not None
     n_rows, n_queries, unmet = len(rankings.item), len(rankings.query_ids), Unmet()
     score, met = np.empty_like(rankings.score), np.empty(n_queries, np.bool_)
     old_rank, new_rank = np.empty((2, n_rows), np.int32)
     done = 0
-    for query in lists_by_length(rankings.length):
-        place = np.arange(rankings.length[query].max())
-        mask = place < rankings.length[query][:, None]
-        row = np.where(mask, rankings.offsets[query][:, None] + place, 0)
+    for query, mask, row in padded_lists(rankings):
         group = np.where(mask, attribute.group[row], np.int16(-1))
         lists = Candidates(
             scores=torch.from_numpy(rankings.score[row]),
@@ -188,63 +200,3 @@ def _reordered(
         done += len(rows)
         progress("re-ranking", done, n_rows)
     return NewOrder(score, old_rank, new_rank, met, unmet)
-
-
-def _merit(
-    rankings: Rankings,
-    source: Source,
-    request: AuditRequest,
-    merit: str | None,
-    settings: Settings,
-) -> Floats:
-    """Return what `exposure-lp` maximises, by row, refusing what it cannot divide by."""
-    worth, column, row = rankings.score, request.columns.ordering(), rankings.row
-    if merit is not None:
-        table = read_source(source, request.columns, [merit], separator=request.separator)
-        worth = ratings_array(table.frame[merit], (-np.inf, np.inf), table.origin)
-        worth, column = worth if row is None else worth[row], merit
-    if not isinstance(settings, ExposureProgram) or settings.notion == "parity":
-        return worth
-    if not rankings.scored and merit is None:
-        raise InputError(
-            f"{settings.notion} divides by relevance, and there are ranks alone; name a column "
-            f"of relevance from 0 with --merit, or use --notion parity"
-        )
-    least = int(worth.argmin())
-    if worth[least] < 0:
-        raise InputError(
-            f"{rankings.place(least)}: {column} is {worth[least]:g}, but {settings.notion} "
-            f"divides by relevance; name a column of relevance from 0 with --merit, or use "
-            f"--notion parity"
-        )
-    return worth
-
-
-def _as_written(table: Table, grades: str | None) -> pl.DataFrame:
-    """Return the columns of a table; grades that are whole numbers in a text stay such."""
-    texts = [path for path in table.paths if path.suffix.lower() not in PARQUET]
-    if grades is None or not texts:
-        return table.frame
-    whole = table.frame[grades].cast(pl.Int64)  # what is read of a text are floats
-    same = bool((whole == table.frame[grades]).all())
-    return table.frame.with_columns(whole) if same else table.frame
-
-
-def _values(found: Findings) -> dict[str, Floats]:
-    return {**found.lists, **found.by_attribute[0].gaps}
-
-
-def _refuse_names(request: AuditRequest) -> None:
-    """Refuse columns that the new table could not keep."""
-    names = [*request.columns.names(), *request.groups]
-    for name in names:
-        if name in ADDED:
-            raise InputError(
-                f"the new table has a column {name!r} of its own; rename yours before you "
-                f"re-rank by it"
-            )
-    if names.count(ordering := request.columns.ordering()) > 1:
-        raise InputError(
-            f"{ordering!r} orders the lists and is written anew; name another column for all "
-            f"else"
-        )

@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -30,8 +30,9 @@ from fairtopk.errors import Exit, InputError, Stopped, ending_in_order
 from fairtopk.terminal import printable, shown
 
 if TYPE_CHECKING:
-    from fairtopk.runs.stages import AnyTrainer
-    from fairtopk.training.progress import Record
+    from fairtopk.runs.run import Hooks
+    from fairtopk.runs.trainer import AnyTrainer
+    from fairtopk.training.loop import Record
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)  # faults of writing alone
 SECONDS_BETWEEN_LINES = 10.0  # of an audit, whose steps are many
@@ -171,8 +172,10 @@ class ProgressBar:
 
 
 @contextmanager
-def training_progress(what: str) -> Iterator["Callable[[AnyTrainer, Record | None], None]"]:
-    """Yield a function that shows where a trainer is, and the record of an epoch that ended."""
+def training_progress(what: str) -> Iterator["Hooks"]:
+    """Yield hooks that show where a trainer is, ended epochs and reused stages."""
+    from fairtopk.runs.run import Hooks
+
     text = what
     with ProgressBar() as bar:
 
@@ -188,7 +191,7 @@ def training_progress(what: str) -> Iterator["Callable[[AnyTrainer, Record | Non
                     say(text)
             bar.draw(text, done, total)
 
-        yield show
+        yield Hooks(report=show, notice=say)
 
 
 def _epoch_line(record: "Record", epochs: int) -> str:

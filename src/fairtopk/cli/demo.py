@@ -27,7 +27,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
 from fairtopk.runs.result import METRICS, Owner, read_result
-from fairtopk.runs.run import train_run
+from fairtopk.runs.run import Hooks, train_run
 from fairtopk.storage import alone_in, write_text
 from fairtopk.terminal import table
 
@@ -74,12 +74,12 @@ def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
         lists = split(made.data)
         _show_bias(console, made)
         for folder, method in METHODS.items():
-            with training_progress(f"training {folder}") as progress:
+            with training_progress(f"training {folder}") as hooks:
                 train_run(
                     demo_config(method, seed),
                     out / folder,
                     lists=lists,
-                    report=progress,
+                    hooks=Hooks(report=hooks.report),
                     warmups=out / WARMUPS,
                 )
         shutil.rmtree(out / WARMUPS, ignore_errors=True)

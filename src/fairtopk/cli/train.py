@@ -45,14 +45,13 @@ def train(
     from fairtopk.storage import MODEL
 
     finished = (out / METRICS).exists()
-    with training_progress(f"{settings.method.name} on {settings.data.source}") as progress:
+    with training_progress(f"{settings.method.name} on {settings.data.source}") as hooks:
         try:
             result = train_run(
                 settings,
                 out,
                 resume=resume,
-                report=progress,
-                notice=say,
+                hooks=hooks,
                 warmups=None if no_cache else warmups_home(),
             )
         except STOPS:
@@ -169,7 +168,6 @@ def train_to_goal(
             resume=resume,
             warmups=None if no_cache else warmups_home(),
             progress=training_progress,
-            notice=say,
         )
     except STOPS:
         if (out / GOAL).exists():

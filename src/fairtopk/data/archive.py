@@ -46,6 +46,9 @@ class Archive:
 
     Args:
         path: A zip, a folder, or one file (``.gz`` is unpacked on reading).
+
+    Attributes:
+        names: The files' names inside the archive, sorted.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -59,10 +62,21 @@ class Archive:
                 for file in files_below(self.path)
             }
         elif zipfile.is_zipfile(self.path):
-            self._zip = self._opened()
+            try:
+                self._zip = zipfile.ZipFile(self.path)
+            except DAMAGE as error:
+                raise InputError(
+                    f"{self.path} is a damaged zip ({_reason(error)}); download it again"
+                ) from error
             entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
             _refuse_many(len(entries), self.path)
-            _refuse_climbing(self._zip.namelist(), self.path)
+            for name in self._zip.namelist():
+                climbs = ".." in re.split(r"[/\\]", name) or ":" in name[:2]
+                if climbs or name.startswith(("/", "\\")):
+                    raise InputError(
+                        f"{self.path} holds a file {name!r} that points outside its folder; "
+                        f"do not trust it"
+                    )
             self._sizes = {e.filename: e.file_size for e in entries if not e.is_dir()}
         elif self.path.suffix == ".zip":
             raise InputError(f"{self.path} is not a complete zip file; download it again")
@@ -70,10 +84,7 @@ class Archive:
             self._sizes = {self.path.name: self.path.stat().st_size}
         if not self._sizes:
             raise InputError(f"{self.path} holds no files")
-
-    def names(self) -> list[str]:
-        """Return the files' names inside the archive, sorted."""
-        return list(self._sizes)
+        self.names = list(self._sizes)
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one file, refusing an empty, vast or damaged one."""
@@ -109,9 +120,10 @@ class Archive:
         """
         matches = self.find_all(line)
         if not matches:
+            some, n_more = ", ".join(self.names[:4]), len(self.names) - 4
+            some += f" and {n_more} more" if n_more > 0 else ""
             raise InputError(
-                f"{self.path} holds no {what}: none of its files ({_some(self.names())}) "
-                f"starts like one"
+                f"{self.path} holds no {what}: none of its files ({some}) starts like one"
             )
         usual = list(usual)
         for name in matches:
@@ -121,16 +133,21 @@ class Archive:
 
     def find_all(self, line: str) -> list[str]:
         """Return the names of all files whose first line matches the pattern `line`."""
-        return [name for name in self.names() if re.fullmatch(line, self._first_line(name))]
-
-    def _first_line(self, name: str) -> str:
-        text = self.head(name).removeprefix(BYTE_ORDER_MARK).decode("latin-1")
-        return text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")
+        found = []
+        for name in self.names:
+            text = self.head(name).removeprefix(BYTE_ORDER_MARK).decode("latin-1")
+            if re.fullmatch(line, text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")):
+                found.append(name)
+        return found
 
     def _read(self, name: str, limit: int = -1) -> bytes:
         try:
             if self._zip is not None:
-                return self._read_member(self._zip, name, limit)
+                member = self._zip.getinfo(name)
+                if member.file_size > most_unpacked(member.compress_size):
+                    raise unpacks_to_much(self.where(name))
+                with self._zip.open(member) as packed:
+                    return packed.read(limit)
             with open_file(self.path / name if self.path.is_dir() else self.path) as file:
                 if not name.endswith(".gz"):
                     return file.read(limit)
@@ -144,21 +161,6 @@ class Archive:
         except DAMAGE as error:
             raise InputError(
                 f"{self.where(name)} cannot be read ({_reason(error)}); download it again"
-            ) from error
-
-    def _read_member(self, opened: zipfile.ZipFile, name: str, limit: int) -> bytes:
-        member = opened.getinfo(name)
-        if member.file_size > most_unpacked(member.compress_size):
-            raise unpacks_to_much(self.where(name))
-        with opened.open(member) as file:
-            return file.read(limit)
-
-    def _opened(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except DAMAGE as error:
-            raise InputError(
-                f"{self.path} is a damaged zip ({_reason(error)}); download it again"
             ) from error
 
 
@@ -179,16 +181,3 @@ def _reason(error: Exception) -> str:
 def _refuse_many(count: int, path: Path) -> None:
     if count > MOST_FILES:
         raise InputError(f"{path} holds more than {MOST_FILES:,} files, the most that are read")
-
-
-def _refuse_climbing(names: list[str], path: Path) -> None:
-    for name in names:
-        if name.startswith(("/", "\\")) or ".." in re.split(r"[/\\]", name) or ":" in name[:2]:
-            raise InputError(
-                f"{path} holds a file {name!r} that points outside its folder; do not trust it"
-            )
-
-
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:4])
-    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"

@@ -8,8 +8,8 @@ next call checks against that and needs no network.
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from email.utils import formatdate, mktime_tz, parsedate_tz
 from functools import partial
@@ -70,8 +70,8 @@ def download(
         InputError: `url` cannot be reached, the connection broke, the checksum is wrong or
             `target` cannot be written.
     """
-    part, sidecar = _beside(target, ".part"), _beside(target, ".md5")
-    with _on_disk(target):
+    part, sidecar = (target.with_name(target.name + suffix) for suffix in (".part", ".md5"))
+    try:
         for path in (target, sidecar, part):
             if path.is_symlink() and path != target:
                 path.unlink()  # only the file itself may lie elsewhere
@@ -84,8 +84,7 @@ def download(
                 return Download(target, found, verified=known is not None)
         wanted = md5 or published_md5(url, home=home, timeout=timeout)
         target.parent.mkdir(parents=True, exist_ok=True)
-        source = _Source(url, home, timeout, progress)
-        _fetch(source, part, checked=wanted is not None)
+        _fetch(_Source(url, home, timeout, progress), part, checked=wanted is not None)
         found = _md5_of(part)
         if wanted is None:
             sidecar.unlink(missing_ok=True)
@@ -98,6 +97,11 @@ def download(
                 f"run the same command again, or get it from {home} and pass it with --from"
             )
         part.replace(target)
+    except OSError as error:
+        raise InputError(
+            f"cannot read or write {target} ({_reason(error)}); "
+            f"check its folder's permissions and the free space"
+        ) from error
     return Download(target, found, verified=wanted is not None)
 
 
@@ -107,7 +111,7 @@ def published_md5(url: str, *, home: str, timeout: float = TIMEOUT) -> str | Non
     A page without a checksum counts as none: some servers greet a wrong address with one.
     """
     source = _Source(f"{url}.md5", home, timeout)
-    with closing(source.ask({}, accept=(OK, NOT_FOUND))) as answer:
+    with closing(source.request({}, accept=(OK, NOT_FOUND))) as answer:
         if answer.status == NOT_FOUND:
             return None
         try:
@@ -118,14 +122,14 @@ def published_md5(url: str, *, home: str, timeout: float = TIMEOUT) -> str | Non
 
 @dataclass(frozen=True)
 class _Source:
-    """A published file, the page to fetch it from by hand, and who is told of the progress."""
+    """A published file, the page to fetch it from by hand, and a callback for the progress."""
 
     url: str
     home: str
     timeout: float
     progress: Progress | None = None
 
-    def ask(self, headers: dict[str, str], *, accept: tuple[int, ...]) -> HTTPResponse:
+    def request(self, headers: dict[str, str], *, accept: tuple[int, ...]) -> HTTPResponse:
         """Return the server's answer if its status is one of `accept`; errors lack a body."""
         try:
             answer = urlopen(Request(self.url, headers=headers), timeout=self.timeout)
@@ -139,13 +143,8 @@ class _Source:
             raise self.unreachable(f"HTTP {answer.status} {answer.reason}")
         return cast(HTTPResponse, answer)
 
-    def too_large(self) -> InputError:
-        return InputError(
-            f"{self.url} is larger than {MOST_DOWNLOAD / 1e9:g} GB, the most that is fetched; "
-            f"get it from {self.home} and pass it with --from"
-        )
-
     def unreachable(self, reason: str) -> InputError:
+        """Return the error that sends the user to the page of the file."""
         name = self.url.rsplit("/", 1)[-1].removesuffix(".md5")
         return InputError(
             f"cannot reach {self.url} ({reason}); "
@@ -161,7 +160,7 @@ def _fetch(source: _Source, part: Path, *, checked: bool) -> None:
         # No checksum will tell whether the file has changed since, so the server must.
         headers["If-Range"] = formatdate(part.stat().st_mtime, usegmt=True)
     accept = (OK, PARTIAL, BEYOND_THE_END) if size else (OK,)
-    with closing(source.ask(headers, accept=accept)) as answer:
+    with closing(source.request(headers, accept=accept)) as answer:
         content = answer.headers.get("Content-Range", "")
         if answer.status == OK:  # also the answer of a server that ignores Range
             return _receive(source, answer, part, 0, answer.length)
@@ -178,34 +177,35 @@ def _receive(
     """Write the body of `answer`, which brings `part` from `done` bytes to `total`."""
     with part.open("ab" if done else "wb") as file:
         try:
-            if max(done, total or 0) > MOST_DOWNLOAD:
-                raise source.too_large()
-            while done != total and (chunk := _read(source, answer, done, total)):
-                if done + len(chunk) > MOST_DOWNLOAD:
-                    raise source.too_large()
-                file.write(chunk)
-                done += len(chunk)
-                if source.progress is not None:
-                    source.progress(done, total)
+            known = max(done, total or 0)
+            while known <= MOST_DOWNLOAD and done != total:
+                try:
+                    chunk = answer.read1(CHUNK_BYTES)
+                    if total is not None and not chunk:
+                        raise ConnectionError("connection closed")
+                except NETWORK_ERRORS as error:
+                    raise InputError(
+                        f"{source.url} broke off after {done:,} bytes ({_reason(error)}); "
+                        f"run the same command again to fetch the rest"
+                    ) from error
+                if not chunk:
+                    break
+                known = done + len(chunk)
+                if known <= MOST_DOWNLOAD:
+                    file.write(chunk)
+                    done = known
+                    if source.progress is not None:
+                        source.progress(done, total)
+            if known > MOST_DOWNLOAD:
+                raise InputError(
+                    f"{source.url} is larger than {MOST_DOWNLOAD / 1e9:g} GB, the most that is "
+                    f"fetched; get it from {source.home} and pass it with --from"
+                )
         finally:
             file.flush()
             # The part bears the time of what it was taken from, for `If-Range`.
             if changed := parsedate_tz(answer.headers.get("Last-Modified", "")):
                 os.utime(part, (mktime_tz(changed), mktime_tz(changed)))
-
-
-def _read(source: _Source, answer: HTTPResponse, done: int, total: int | None) -> bytes:
-    """Return the next bytes, none at the end; refuse an end before `total`."""
-    try:
-        chunk = answer.read1(CHUNK_BYTES)
-        if total is not None and not chunk:
-            raise ConnectionError("connection closed")
-    except NETWORK_ERRORS as error:
-        raise InputError(
-            f"{source.url} broke off after {done:,} bytes ({_reason(error)}); "
-            f"run the same command again to fetch the rest"
-        ) from error
-    return chunk
 
 
 def _reason(error: BaseException) -> str:
@@ -223,19 +223,3 @@ def _parse_md5(text: bytes) -> str | None:
 def _md5_of(path: Path) -> str:
     with open_file(path) as file:
         return hashlib.file_digest(file, MD5).hexdigest()
-
-
-def _beside(path: Path, suffix: str) -> Path:
-    return path.with_name(path.name + suffix)
-
-
-@contextmanager
-def _on_disk(path: Path) -> Iterator[None]:
-    """Turn a failure of the disk into one sentence about `path`."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"cannot read or write {path} ({_reason(error)}); "
-            f"check its folder's permissions and the free space"
-        ) from error

@@ -4,7 +4,7 @@ A label is text; null is *unknown*: the item takes part in every list, and in no
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -101,7 +101,8 @@ class Groups:
 
     def counts(self) -> dict[str, int]:
         """Return the number of items of each group in this catalogue, the named group first."""
-        return _counts(self.label.drop_nulls(), self.named)
+        rows = self.label.drop_nulls().value_counts().rows()
+        return dict(sorted(rows, key=lambda row: (row[0] != self.named, row[1], row[0])))
 
 
 def groups_from(
@@ -178,14 +179,21 @@ def label_items(
 
     Number 0 is the group that the rule names, or else the smallest; the rest follow by size.
     """
-    table = pl.DataFrame({"item": _as_type_of(groups.item, item_ids), "label": groups.label})
+    ids = groups.item
+    if ids.dtype != item_ids.dtype:
+        # An id that does not keep its form becomes null: else "01" and "1", or 1.2 and 1.7,
+        # would become one item.
+        cast = ids.cast(item_ids.dtype, strict=False)
+        back = cast.cast(ids.dtype, strict=False)
+        ids = cast.to_frame("id").select(pl.when(back.eq_missing(ids)).then("id"))["id"]
+    table = pl.DataFrame({"item": ids, "label": groups.label})
     if not table["item"].is_in(item_ids.implode()).any():
         raise InputError(
             f"no item of the data is in {groups.origin.name}: the data names items like "
             f"{item_ids[0]!r}, the groups like {groups.item[0]!r}; check the item column"
         )
     found = item_ids.to_frame("item").join(table, on="item", how="left", maintain_order="left")
-    names = tuple(_counts(found["label"].drop_nulls(), groups.named))
+    names = tuple(replace(groups, label=found["label"]).counts())
     if len(names) > MOST_GROUPS:
         raise InputError(
             f"{groups.origin.name} has {len(names):,} groups, and at most {MOST_GROUPS:,} are "
@@ -203,65 +211,36 @@ def label_items(
 
 
 def _labels(values: pl.Series, rule: GroupRule, origin: Origin) -> tuple[pl.Series, str | None]:
-    if rule.contains is not None:
-        _require(values.dtype == pl.String, "text", "contains", values, origin)
-        parts = values.str.split(rule.separator).list.eval(pl.element().str.strip_chars())
-        return _two(parts.list.contains(rule.contains), rule.contains), rule.contains
-    if rule.equals is not None:
-        name = str(rule.equals)
-        return _two(_as_text(values) == _text(rule.equals, values), name), name
-    for bound, is_below in ((rule.below, True), (rule.at_least, False)):
-        if bound is not None:
-            _require(values.dtype.is_numeric(), "numbers", "a bound", values, origin)
-            low, high = f"{rule.column} < {bound}", f"{rule.column} >= {bound}"
-            known = values.fill_nan(None) if values.dtype.is_float() else values
-            return _two(known < bound, low, high), low if is_below else high
-    return _as_text(values), None
-
-
-def _as_text(values: pl.Series) -> pl.Series:
-    """Return labels as text; NaN and an empty text are null."""
+    """Return each value's label and the group that the rule names, if it names one."""
+    bound = rule.at_least if rule.below is None else rule.below
+    wrong = None
+    if rule.contains is not None and values.dtype != pl.String:
+        wrong = "contains needs a column of text"
+    if bound is not None and not values.dtype.is_numeric():
+        wrong = "a bound needs a column of numbers"
+    if wrong is not None:
+        raise InputError(f"{wrong}, but {values.name!r} of {origin.name} holds {values.dtype}")
     known = values.fill_nan(None) if values.dtype.is_float() else values
-    return known.cast(pl.String).replace("", None)
-
-
-def _two(inside: pl.Series, name: str, rest: str | None = None) -> pl.Series:
-    rest = rest or ("other" if name != "other" else "the rest")
-    frame = inside.to_frame("inside")
-    labels = pl.when("inside").then(pl.lit(name)).when(~pl.col("inside")).then(pl.lit(rest))
-    return frame.select(label=labels)["label"]
-
-
-def _text(value: str | float | bool, values: pl.Series) -> str:
-    """Return `value` as polars writes values of that column, so that 1 equals 1.0."""
-    try:
-        return str(pl.Series([value]).cast(values.dtype).cast(pl.String)[0])
-    except pl.exceptions.PolarsError:
-        return str(value)
-
-
-def _require(holds: bool, kind: str, condition: str, values: pl.Series, origin: Origin) -> None:
-    if not holds:
-        raise InputError(
-            f"{condition} needs a column of {kind}, but {values.name!r} of {origin.name} "
-            f"holds {values.dtype}"
-        )
-
-
-def _counts(labels: pl.Series, named: str | None) -> dict[str, int]:
-    by_size = sorted(
-        labels.value_counts().rows(), key=lambda row: (row[0] != named, row[1], row[0])
-    )
-    return dict(by_size)
-
-
-def _as_type_of(ids: pl.Series, wanted: pl.Series) -> pl.Series:
-    """Return `ids` in the type of `wanted`; an id that does not keep its form becomes null.
-
-    Else "01" and "1", or 1.2 and 1.7, would become one item.
-    """
-    if ids.dtype == wanted.dtype:
-        return ids
-    cast = ids.cast(wanted.dtype, strict=False)
-    back = cast.cast(ids.dtype, strict=False)
-    return cast.to_frame("id").select(pl.when(back.eq_missing(ids)).then("id"))["id"]
+    as_text = known.cast(pl.String).replace("", None)
+    if bound is not None:
+        named, rest = f"{rule.column} < {bound}", f"{rule.column} >= {bound}"
+        inside = known < bound
+        if rule.below is None:
+            named, rest, inside = rest, named, ~inside
+    elif rule.contains is not None:
+        named = rule.contains
+        parts = values.str.split(rule.separator).list.eval(pl.element().str.strip_chars())
+        inside = parts.list.contains(rule.contains)
+    elif rule.equals is not None:
+        named = str(rule.equals)
+        try:  # as polars writes values of that column, so that 1 equals 1.0
+            wanted = str(pl.Series([rule.equals]).cast(values.dtype).cast(pl.String)[0])
+        except pl.exceptions.PolarsError:
+            wanted = named
+        inside = as_text == wanted
+    else:
+        return as_text, None
+    if bound is None:
+        rest = "other" if named != "other" else "the rest"
+    labels = pl.when("inside").then(pl.lit(named)).when(~pl.col("inside")).then(pl.lit(rest))
+    return inside.to_frame("inside").select(label=labels)["label"], named

@@ -76,7 +76,7 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
     """
     archive = Archive(path)
     origin = Origin(archive.path.name)
-    files = archive.names()
+    files = archive.names
     if (
         len(files) > 1
     ):  # one alone is read whatever it is: the parser says what is wrong with it
@@ -147,7 +147,7 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
         place=place,
     )
     notes = [f"read {', '.join(files)}"]
-    if left_out := [name for name in archive.names() if name not in files]:
+    if left_out := [name for name in archive.names if name not in files]:
         notes.append(f"left out what is no LETOR text: {', '.join(left_out)}")
     if 0 < n_named < n_rows:
         notes.append(

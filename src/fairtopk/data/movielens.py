@@ -142,14 +142,18 @@ def _read_films(data: bytes, layout: Layout, origin: Origin) -> pl.DataFrame:
             text = data.decode("utf-8")
         except UnicodeDecodeError:
             text = data.decode("latin-1")
-        lines = [line.rstrip("\r") for line in text.split("\n") if line.strip()]
         separator, n_fields, form = "::", 3, "'id::title::genres'"
         if layout is LAYOUT_100K:
             separator, n_fields, form = "|", 24, "24 fields"
-        for index, line in enumerate(lines):
+        for index, line in enumerate(text.split("\n")):
+            if not line.strip():
+                continue
+            line = line.rstrip("\r")
             fields = line.split(separator)
             if len(fields) != n_fields or not ID.fullmatch(fields[0]):
-                raise InputError(f"{origin.row(index)}: expected {form}, got {line[:60]!r}")
+                raise InputError(
+                    f"{origin.row(index)}: expected {form}, got {line.rstrip()[:60]!r}"
+                )
             genres, released = fields[2], ""
             if layout is LAYOUT_100K:
                 flags = zip(GENRES_100K, fields[5:], strict=True)

@@ -72,7 +72,7 @@ def _ratings_files(archive: Archive) -> list[str]:
     One that has the name but not the look is among them, so that its fault is reported.
     """
     found = []
-    for name in archive.names():
+    for name in archive.names:
         lines = FIRST_TWO_LINES.match(archive.head(name))
         looks = lines is not None and RATING.fullmatch(lines[2]) is not None
         if looks or RATINGS_NAME.fullmatch(PurePosixPath(name).name):
@@ -110,7 +110,9 @@ def _read_sample(
     archive: Archive, names: list[str], wanted: int, seed: int
 ) -> list[pl.DataFrame]:
     """Return each file's part of a sample of all ratings, with one file in memory at a time."""
-    starts = np.cumsum([0, *(count_ratings(_text(archive.read(name))) for name in names)])
+    texts = (np.frombuffer(archive.read(name), np.uint8) for name in names)
+    counts = [count_ratings(text) for text in texts]
+    starts = np.cumsum([0, *counts])
     total = int(starts[-1])
     if wanted > total:
         raise InputError(
@@ -127,7 +129,7 @@ def _read_sample(
 
 def _read_ratings(archive: Archive, name: str) -> pl.DataFrame:
     data = archive.read(name)
-    parsed = parse_ratings(_text(data))
+    parsed = parse_ratings(np.frombuffer(data, np.uint8))
     if parsed.bad >= 0:
         origin = Origin(archive.where(name), first_line=1)
         place = origin.row(data.count(b"\n", 0, parsed.bad))
@@ -137,10 +139,6 @@ def _read_ratings(archive: Archive, name: str) -> pl.DataFrame:
         )
     columns = {"user_id": parsed.user, "item_id": parsed.item, "rating": parsed.rating}
     return pl.DataFrame(columns | {"timestamp": pl.Series(parsed.day).cast(pl.Date)})
-
-
-def _text(data: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(data, np.uint8)
 
 
 class Parsed(NamedTuple):
@@ -170,8 +168,7 @@ def parse_ratings(text: NDArray[np.uint8]) -> Parsed:
     ratings, days = np.empty(rows, np.float32), np.empty(rows, np.int32)
     row, start, movie = 0, 0, -1
     while start < len(text):
-        end = line_end(text, start)
-        stop = without_return(text, start, end)
+        stop, end = line_ends(text, start)
         if stop > start and text[stop - 1] == COLON:
             movie = number(text, start, stop - 1)
             if movie < 0:
@@ -192,8 +189,7 @@ def count_ratings(text: NDArray[np.uint8]) -> int:
     rows = 0
     start = 0
     while start < len(text):
-        end = line_end(text, start)
-        stop = without_return(text, start, end)
+        stop, end = line_ends(text, start)
         if stop > start and text[stop - 1] != COLON:
             rows += 1
         start = end + 1
@@ -222,18 +218,13 @@ def parse_line(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, int
 
 
 @compiled
-def line_end(text: NDArray[np.uint8], start: int) -> int:
-    """Return where the line that begins at `start` meets its newline or the text's end."""
+def line_ends(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
+    """Return where the line that begins at `start` ends, without and with its return."""
     end = start
     while end < len(text) and text[end] != NEWLINE:
         end += 1
-    return end
-
-
-@compiled
-def without_return(text: NDArray[np.uint8], start: int, end: int) -> int:
-    """Return `end`, or the place before it if a carriage return stands there."""
-    return end - 1 if end > start and text[end - 1] == RETURN else end
+    has_return = end > start and text[end - 1] == RETURN
+    return end - 1 if has_return else end, end
 
 
 @compiled

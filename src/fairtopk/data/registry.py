@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, NamedTuple, overload
 
 import polars as pl
 from pydantic import ConfigDict, ValidationError, validate_call
@@ -46,14 +46,12 @@ STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 OWN_FILES = ("csv", "parquet", "letor")
 
 
-@dataclass(frozen=True)
-class Counts:
-    """How many the published files hold; `items` somebody rated, `listed` are all."""
+class Counts(NamedTuple):
+    """How many the published files hold; `items` are those that somebody rated."""
 
     ratings: int
     users: int
     items: int
-    listed: int
 
 
 @dataclass(frozen=True)
@@ -86,13 +84,13 @@ class Known:
 RESEARCH_ONLY_SETS = ("100K", "1M", "10M")
 MOVIELENS: dict[str, Known] = {}
 for _title, _counts, _md5 in (
-    ("100K", Counts(100_000, 943, 1_682, 1_682), "0e33842e24a9c977be4e0107933c0723"),
-    ("1M", Counts(1_000_209, 6_040, 3_706, 3_883), "c4d9eecfca2ab87c1945afe126590906"),
-    ("10M", Counts(10_000_054, 69_878, 10_677, 10_681), "ce571fd55effeba0271552578f2648bd"),
-    ("20M", Counts(20_000_263, 138_493, 26_744, 27_278), "cd245b17a1ae2cc31bb14903e1204af3"),
-    ("25M", Counts(25_000_095, 162_541, 59_047, 62_423), "6b51fb2759a8657d3bfcbfc42b592ada"),
+    ("100K", Counts(100_000, 943, 1_682), "0e33842e24a9c977be4e0107933c0723"),
+    ("1M", Counts(1_000_209, 6_040, 3_706), "c4d9eecfca2ab87c1945afe126590906"),
+    ("10M", Counts(10_000_054, 69_878, 10_677), "ce571fd55effeba0271552578f2648bd"),
+    ("20M", Counts(20_000_263, 138_493, 26_744), "cd245b17a1ae2cc31bb14903e1204af3"),
+    ("25M", Counts(25_000_095, 162_541, 59_047), "6b51fb2759a8657d3bfcbfc42b592ada"),
     # The publisher replaces these two now and then; the small one has stood since 9/2018.
-    ("latest small", Counts(100_836, 610, 9_724, 9_742), None),
+    ("latest small", Counts(100_836, 610, 9_724), None),
     ("latest", None, None),
 ):
     _short = _title.lower().replace(" ", "-")
@@ -123,7 +121,7 @@ KNOWN: dict[str, Known] = {
         groups="year",
         licence="Netflix Prize terms: research use, no redistribution, never identify users",
         home="withdrawn by Netflix; use a copy you hold under its terms",
-        counts=Counts(100_480_507, 480_189, 17_770, 17_770),
+        counts=Counts(100_480_507, 480_189, 17_770),
     ),
     "letor": Known(
         title="LETOR / SVMrank text",
@@ -132,20 +130,10 @@ KNOWN: dict[str, Known] = {
         licence="that of your files",
         home="your files; MQ2008 is at microsoft.com/research, 'LETOR 4.0'",
     ),
-    "csv": Known(
-        title="CSV",
-        size="your file",
-        groups="any column",
-        licence="that of your file",
-        home="your file",
-    ),
-    "parquet": Known(
-        title="Parquet",
-        size="your file",
-        groups="any column",
-        licence="that of your file",
-        home="your file",
-    ),
+    **{
+        title.lower(): Known(title, "your file", "any column", "that of your file", "your file")
+        for title in ("CSV", "Parquet")
+    },
 }
 
 
@@ -238,10 +226,8 @@ def load(
     if name == "letor" or "query" in options:
         return read_features(name, path, rule, **options)
     data = grouped(name, read_tables(name, path, **options), rule)
-    if path is not None and is_published(KNOWN[name], Path(path)) is False:
-        note = f"{Path(path).name} is not the published {KNOWN[name].file} (its MD5 differs)"
-        data = replace(data, notes=(*data.notes, note))
-    return data
+    notes = [] if path is None else _md5_notes(KNOWN[name], Path(path))
+    return replace(data, notes=(*data.notes, *notes))
 
 
 def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Interactions:
@@ -263,14 +249,9 @@ def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Inter
         name=name,
         rating_range=tables.rating_range,
     )
-    whole = (data.n_ratings, data.n_users, data.n_items)
+    whole = Counts(data.n_ratings, data.n_users, data.n_items)
     for other, published in MOVIELENS.items() if name in MOVIELENS else ():
-        counts = published.counts
-        if (
-            other != name
-            and counts is not None
-            and whole == (counts.ratings, counts.users, counts.items)
-        ):
+        if other != name and whole == published.counts:
             raise InputError(
                 f"{tables.ratings_origin.name} holds {published.title}, by its counts, not "
                 f"{known.title}; give the name {other}"
@@ -278,7 +259,7 @@ def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Inter
     found = f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items"
     notes = [f"{found}, from {data.rating.min():g} to {data.rating.max():g}, no pair twice"]
     if (counts := known.counts) is not None:
-        if whole == (counts.ratings, counts.users, counts.items):
+        if whole == counts:
             notes[0] += ", the published counts"
         else:
             notes.append(
@@ -339,12 +320,14 @@ def _source(name: str, path: str | Path | None, options: Mapping[str, Any]) -> P
     return source
 
 
-def is_published(known: Known, path: Path) -> bool | None:
-    """Return whether a file is the published one by its MD5; None where that cannot be told."""
+def _md5_notes(known: Known, path: Path) -> list[str]:
+    """Return a note if a file is not the published one, by its MD5 where that is known."""
     if known.md5 is None or not path.is_file():
-        return None
+        return []
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "md5").hexdigest() == known.md5
+        if hashlib.file_digest(file, "md5").hexdigest() == known.md5:
+            return []
+    return [f"{path.name} is not the published {known.file} (its MD5 differs)"]
 
 
 def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
@@ -407,8 +390,7 @@ def prepare(
         if tables.items is not tables.ratings:
             frames[prepared.ITEMS] = tables.items
         about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
-    if is_published(known, source) is False:
-        notes.append(f"{source.name} is not the published {known.file} (its MD5 differs)")
+    notes += _md5_notes(known, source)
     card = {
         "name": name,
         "title": known.title,

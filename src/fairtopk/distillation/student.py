@@ -23,9 +23,8 @@ from fairtopk.distillation.teacher import (
     taught_order,
     weight_behind,
 )
-from fairtopk.lists.batch import Batch
+from fairtopk.lists.batch import Batch, rank
 from fairtopk.lists.queries import feature_batches
-from fairtopk.lists.ranking import rank
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import DistillSettings

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fairtopk.lists.ranking import rank
+from fairtopk.lists.batch import rank
 from fairtopk.lists.users import Ratings
 from fairtopk.models.scoring import catalogue_scores
 from fairtopk.objectives.methods import DistillSettings, Reranker

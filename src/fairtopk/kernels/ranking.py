@@ -87,7 +87,13 @@ def rank_row(work: Work, n: int, k: int) -> int:
     Columns are taken in runs, many more than k. The k-th best of the runs' best is a bar that k
     columns pass, and where its best does not, a run is passed over. Short rows are one run.
     """
-    _fill_keys(work.bits, work.signed, n)
+    bits, kind = work.bits, work.bits.dtype.type
+    most = kind((1 << (BYTE * bits.itemsize - 1)) - 1)  # the key of 0
+    minus_zero = kind(-most - 1)
+    for column in range(n):
+        one = bits[column]
+        turned = kind(one ^ most)
+        work.signed[column] = turned if one >= 0 else (most if one == minus_zero else one)
     keys, best, chosen, columns = work.keys, work.best, work.chosen, work.column
     bar = ~keys.dtype.type(0)
     run = n // (RUNS * k)
@@ -114,18 +120,6 @@ def rank_row(work: Work, n: int, k: int) -> int:
                     count += 1
     sort_chosen(chosen, columns, work.starts, count)
     return min(int(count), k)
-
-
-@inlined
-def _fill_keys(bits: Signed, signed: Signed, n: int) -> None:
-    """Fill `signed` with the keys of `n` scores, given by their bits."""
-    kind = bits.dtype.type
-    most = kind((1 << (BYTE * bits.itemsize - 1)) - 1)  # the key of 0
-    minus_zero = kind(-most - 1)
-    for column in range(n):
-        one = bits[column]
-        turned = kind(one ^ most)
-        signed[column] = turned if one >= 0 else (most if one == minus_zero else one)
 
 
 @compiled

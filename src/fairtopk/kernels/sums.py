@@ -1,7 +1,20 @@
 """Sums over the top of each ranked list, from which all metrics are computed.
 
-Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here; of others
-only the first places arrive.
+Lists are cut at each of `ks`, which rise. Lists given slot by slot are ranked here
+(`list_sums`); of others only the first places arrive (`place_sums`).
+
+The same sums after group labels are shuffled: of whole lists (`shuffled_sums`), the known
+labels are dealt out to the known places at random. The labels of the largest group need no
+draw: they go where no other fell, and that group has what the others leave. So a shuffle costs
+one draw for each item of the smaller groups. Of lists known by their first places
+(`drawn_sums`), the labels of all known items are an urn, and each known place, from the first
+on, gets a label drawn from what is left. A shuffle costs a draw for each place of the longest
+top. Both give the same distribution.
+
+`gap_totals` adds up over lists what each group gets, with n its items in the whole list: the
+softmax exposure of its items in the top over n (Eq. 9); their share of the exposure of the top
+over their number, 0 without one (the released code); the worth of their places over n; their
+number over n. A signed gap is what group 0 gets less what all other groups get as one.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,12 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled
+from fairtopk.kernels.random import advance, below, stream
 from fairtopk.kernels.ranking import top_of
 
 Floats = NDArray[np.floating]
 Whole = NDArray[np.integer]
 Doubles = NDArray[np.float64]
+Slots = NDArray[np.int64]
 T = TypeVar("T")  # arrays here, tensors in the metrics
+
+NOTIONS = 4  # of what a group gets; see `gap_totals`
 
 
 class Places(NamedTuple):
@@ -32,7 +49,7 @@ class Places(NamedTuple):
     exposure: Floats
     group: Whole
     relevance: Floats
-    length: NDArray[np.int64]
+    length: Slots
 
 
 class Lists(NamedTuple):
@@ -49,6 +66,22 @@ class Lists(NamedTuple):
     mask: NDArray[np.bool_]
     relevance: Floats
     group: Whole
+
+
+class Ranking(NamedTuple):
+    """Lists whose items are ranked as far as the longest top.
+
+    Attributes:
+        slot: The slot of the item in each place, -1 past the last one, ``[Q, H]``.
+        exposure: By place, ``[Q, H]``.
+        group: By slot, ``[Q, L]``.
+        relevance: By slot, ``[Q, L]``.
+    """
+
+    slot: NDArray[np.int32]
+    exposure: Floats
+    group: Whole
+    relevance: Floats
 
 
 class Tops(NamedTuple, Generic[T]):
@@ -96,11 +129,11 @@ def list_sums(
     total = np.exp(np.where(there, top.log_sum[:, None] - high, 0))
     share = np.exp(top.scores - high)
     share /= total.astype(share.dtype)
-    return _sums(top.column, share, lists.group, relevance, n_groups, value, ks)
+    return _sums(Ranking(top.column, share, lists.group, relevance), n_groups, value, ks)
 
 
 def place_sums(
-    places: Places, size: NDArray[np.int64], ideal: Doubles, ks: Sequence[int]
+    places: Places, size: Slots, ideal: Doubles, ks: Sequence[int]
 ) -> Tops[NDArray[Any]]:
     """Return the same for lists of which only the first places are there.
 
@@ -112,32 +145,16 @@ def place_sums(
     """
     place = np.arange(places.group.shape[1], dtype=np.int32)
     slot = np.where(place < places.length[:, None], place, np.int32(-1))
-    worth, n_groups = discounts(len(place)), size.shape[1]
-    sums = _sums(slot, places.exposure, places.group, places.relevance, n_groups, worth, ks)
+    ranking = Ranking(slot, places.exposure, places.group, places.relevance)
+    sums = _sums(ranking, size.shape[1], discounts(len(place)), ks)
     return sums._replace(size=size[:, :, None], ideal=ideal)
 
 
 def _sums(
-    slot: NDArray[np.int32],
-    exposure: Floats,
-    group: Whole,
-    relevance: Floats,
-    n_groups: int,
-    worth: Doubles,
-    ks: Sequence[int],
+    ranking: Ranking, n_groups: int, worth: Doubles, ks: Sequence[int]
 ) -> Tops[NDArray[Any]]:
-    """Return the sums of lists whose items are ranked.
-
-    Args:
-        slot: Of the item in each of the first places, -1 past the last one, ``[Q, H]``.
-        exposure: By place, ``[Q, H]``.
-        group: By slot, ``[Q, L]``.
-        relevance: By slot, ``[Q, L]``.
-        n_groups: How many groups there are.
-        worth: Of each place, ``[H]``.
-        ks: Where to cut.
-    """
-    n_queries, n_cuts = len(slot), len(ks)
+    """Return the sums of ranked lists; `worth` is that of each place, ``[H]``."""
+    n_queries, n_cuts = len(ranking.slot), len(ks)
     shape = (n_queries, n_groups, n_cuts)
     sums: Tops[NDArray[Any]] = Tops(
         exposure=np.zeros(shape),
@@ -151,16 +168,11 @@ def _sums(
     # Each place is added to the first top that it is in, and so to all that follow. Arrays are
     # of one kind each, so that the loop is compiled for once.
     cut_of = np.searchsorted(ks, np.arange(min(len(worth), ks[-1])), side="right")
-    _add_lists(
-        slot,
-        exposure.astype(np.float64, copy=False),
-        group.astype(np.int16, copy=False),
-        relevance,
-        cut_of,
-        worth,
-        np.empty(len(cut_of)),
-        *sums,
+    ranking = ranking._replace(
+        exposure=ranking.exposure.astype(np.float64, copy=False),
+        group=ranking.group.astype(np.int16, copy=False),
     )
+    _add_lists(ranking, cut_of, worth, np.empty(len(cut_of)), sums)
     for part in (*sums[:4], sums.dcg, sums.ideal):
         np.cumsum(part, axis=-1, out=part)
     return sums
@@ -168,28 +180,20 @@ def _sums(
 
 @compiled
 def _add_lists(
-    slots: NDArray[np.int32],
-    shares: Doubles,
-    groups: NDArray[np.int16],
-    grades: Floats,
-    cut_of: NDArray[np.int64],
+    ranking: Ranking,
+    cut_of: Slots,
     worth: Doubles,
     best: Doubles,
-    exposure: Doubles,
-    discount: Doubles,
-    members: Doubles,
-    everyone: Doubles,
-    size: NDArray[np.int64],
-    dcg: Doubles,
-    ideal: Doubles,
+    sums: Tops[NDArray[Any]],
 ) -> None:
     """Add up what `Tops` has; `best` is room for the best grades of a list, ``[H]``."""
-    for row in range(len(slots)):
+    groups, grades = ranking.group, ranking.relevance
+    for row in range(len(ranking.slot)):
         n_best = 0
         for slot in range(groups.shape[1]):
             one, grade = groups[row, slot], grades[row, slot]
             if one >= 0:
-                size[row, one, 0] += 1
+                sums.size[row, one, 0] += 1
             if grade > 0 and (n_best < len(best) or grade > best[n_best - 1]):
                 if n_best < len(best):
                     n_best += 1
@@ -199,16 +203,277 @@ def _add_lists(
                     place -= 1
                 best[place] = grade
         for place in range(n_best):
-            ideal[row, cut_of[place]] += (2.0 ** best[place] - 1) * worth[place]
+            sums.ideal[row, cut_of[place]] += (2.0 ** best[place] - 1) * worth[place]
         for place in range(len(cut_of)):
-            slot, cut = slots[row, place], cut_of[place]
+            slot, cut = ranking.slot[row, place], cut_of[place]
             if slot < 0:
                 break
             one, grade = groups[row, slot], grades[row, slot]
-            everyone[row, 0, cut] += shares[row, place]
+            sums.everyone[row, 0, cut] += ranking.exposure[row, place]
             if one >= 0:
-                exposure[row, one, cut] += shares[row, place]
-                discount[row, one, cut] += worth[place]
-                members[row, one, cut] += 1
+                sums.exposure[row, one, cut] += ranking.exposure[row, place]
+                sums.discount[row, one, cut] += worth[place]
+                sums.members[row, one, cut] += 1
             if grade > 0:
-                dcg[row, cut] += (2.0**grade - 1) * worth[place]
+                sums.dcg[row, cut] += (2.0**grade - 1) * worth[place]
+
+
+class Ranked(NamedTuple):
+    """Lists in ranked order.
+
+    Attributes:
+        exposure: Softmax over the whole list, by place, as far as the longest top, ``[Q, H]``.
+        group: Group numbers by place, -1 unknown and on padding, ``[Q, L]``.
+    """
+
+    exposure: Floats
+    group: Whole
+
+
+class Key(NamedTuple):
+    """Where the random numbers of some shuffles come from.
+
+    Attributes:
+        seed: Of all shuffles.
+        first_list: Number of the first list among all that are shuffled.
+        first_round: Number of the first shuffle of each list.
+    """
+
+    seed: int
+    first_list: int
+    first_round: int
+
+
+class Heads(NamedTuple):
+    """The first places of ranked lists, as far as the longest top.
+
+    Attributes:
+        exposure: Softmax over the whole list, by place, ``[Q, H]``.
+        known: Whether the group of the item in each place is known, ``[Q, H]``.
+        worth: What each place is worth, ``[H]``.
+        cut_of: The first top that each place is in, ``[H]``.
+    """
+
+    exposure: Doubles
+    known: NDArray[np.bool_]
+    worth: Doubles
+    cut_of: Slots
+
+
+class Room(NamedTuple):
+    """Room for the shuffles of a list.
+
+    Attributes:
+        places: Those with a known label, ``[L]``.
+        labels: Those that are drawn for, ``[L]``.
+        size: Items with each label, ``[G]``.
+        whole: What all known places give to each top, ``[3, K]``.
+        found: What those of each label give, ``[3, G * K]``.
+    """
+
+    places: Slots
+    labels: Slots
+    size: Slots
+    whole: Doubles
+    found: Doubles
+
+
+class GroupSums(NamedTuple):
+    """Sums over the items of each group in each top, ``[Q, R, G, K]``; see `Tops`."""
+
+    exposure: Doubles
+    discount: Doubles
+    members: Doubles
+
+
+def shuffled_sums(
+    lists: Ranked, n_groups: int, ks: Sequence[int], *, rounds: int, key: Key
+) -> GroupSums:
+    """Return the sums of each list after each of `rounds` shuffles of its labels."""
+    (n_lists, n_places), n_cuts = lists.exposure.shape, len(ks)
+    n_slots = lists.group.shape[1]
+    # What each place gives: exposure, worth and number. One more stands for all that are in no
+    # top, and gives nothing.
+    gives = np.zeros((n_places + 1, 3))
+    gives[:-1, 1], gives[:-1, 2] = discounts(n_places), 1
+    sums = np.empty((3, n_lists, rounds, n_groups * n_cuts))
+    room = Room(
+        places=np.empty(n_slots, np.int64),
+        labels=np.empty(n_slots, np.int64),
+        size=np.empty(n_groups, np.int64),
+        whole=np.empty((3, n_cuts)),
+        found=np.empty((3, n_groups * n_cuts)),
+    )
+    lists = lists._replace(exposure=lists.exposure.astype(np.float64, copy=False))
+    cut_of = np.searchsorted(ks[:-1], np.arange(n_places + 1), side="right")
+    _fill_shuffles(lists, gives, cut_of, key, room, sums)
+    return GroupSums(*(part.reshape(n_lists, rounds, n_groups, n_cuts) for part in sums))
+
+
+@compiled
+def _fill_shuffles(
+    lists: Ranked, gives: Doubles, cut_of: Slots, key: Key, room: Room, sums: Doubles
+) -> None:
+    """Fill in the sums of all shuffles.
+
+    Args:
+        lists: The lists.
+        gives: What each place gives; exposures are filled in, ``[H + 1, 3]``.
+        cut_of: The first top that each place is in, ``[H + 1]``.
+        key: Of the random numbers.
+        room: For one list at a time.
+        sums: Filled, ``[3, Q, R, G * K]``.
+    """
+    group, (places, labels, size, whole, found) = lists.group, room
+    n_places, n_cuts, n_cells = lists.exposure.shape[1], whole.shape[1], found.shape[1]
+    for row in range(len(group)):
+        for place in range(n_places):
+            gives[place, 0] = lists.exposure[row, place]
+        for label in range(len(size)):
+            size[label] = 0
+        n_known, n_drawn, largest = 0, 0, 0
+        for slot in range(group.shape[1]):
+            label = group[row, slot]
+            if label >= 0:
+                size[label] += 1
+                places[n_known] = min(slot, n_places)
+                n_known += 1
+        for label in range(len(size)):
+            if size[label] > size[largest]:
+                largest = label
+        for slot in range(group.shape[1]):
+            label = group[row, slot]
+            if label >= 0 and label != largest:
+                labels[n_drawn] = label * n_cuts
+                n_drawn += 1
+        for part in range(3):
+            for cut in range(n_cuts):
+                whole[part, cut] = 0.0
+            for known in range(n_known):
+                whole[part, cut_of[places[known]]] += gives[places[known], part]
+        state = stream(key.seed, key.first_list + row, key.first_round)
+        for one in range(sums.shape[2]):
+            for part in range(3):
+                for cell in range(n_cells):
+                    found[part, cell] = 0.0
+            # What the last shuffle left is as good a start as any.
+            for drawn in range(n_drawn):
+                state = advance(state)
+                other = drawn + below(state, n_known - drawn)
+                place = places[other]
+                places[other] = places[drawn]
+                places[drawn] = place
+                cell = labels[drawn] + cut_of[place]
+                found[0, cell] += gives[place, 0]
+                found[1, cell] += gives[place, 1]
+                found[2, cell] += gives[place, 2]
+            # The largest group has what is left of the whole; a top holds the shorter ones.
+            for part in range(3):
+                for cut in range(n_cuts):
+                    left = whole[part, cut]
+                    for cell in range(cut, n_cells, n_cuts):
+                        left -= found[part, cell]
+                    found[part, largest * n_cuts + cut] = left
+                for first in range(0, n_cells, n_cuts):
+                    total = 0.0
+                    for cell in range(first, first + n_cuts):
+                        total += found[part, cell]
+                        sums[part, row, one, cell] = total
+
+
+def drawn_sums(
+    heads: Ranked, size: Slots, ks: Sequence[int], *, rounds: int, key: Key
+) -> GroupSums:
+    """Return the sums of each list after each of `rounds` shuffles of its labels.
+
+    Args:
+        heads: The first places, at least as many as the longest top has; labels past those
+            with an exposure are not needed.
+        size: Known items of each group in the whole list, ``[Q, G]``.
+        ks: Where to cut.
+        rounds: How many shuffles.
+        key: Of the random numbers.
+    """
+    (n_lists, n_groups), n_places = size.shape, min(heads.exposure.shape[1], ks[-1])
+    shape = (n_lists, rounds, n_groups, len(ks))
+    sums = GroupSums(np.zeros(shape), np.zeros(shape), np.zeros(shape))
+    first_places = Heads(
+        exposure=heads.exposure.astype(np.float64, copy=False),
+        known=np.ascontiguousarray(heads.group[:, :n_places] >= 0),
+        worth=discounts(n_places),
+        cut_of=np.searchsorted(ks, np.arange(n_places), side="right"),
+    )
+    _add_draws(first_places, size, np.empty(n_groups, np.int64), key, sums)
+    for part in sums:
+        np.cumsum(part, axis=-1, out=part)
+    return sums
+
+
+@compiled
+def _add_draws(heads: Heads, size: Slots, left: Slots, key: Key, sums: GroupSums) -> None:
+    """Add what each place gives to the first top that it is in; `left` is room, ``[G]``."""
+    for row in range(len(size)):
+        state = stream(key.seed, key.first_list + row, key.first_round)
+        for one in range(sums.members.shape[1]):
+            n_left = np.int64(0)  # numba would compile `below` for a plain 0 by itself
+            for label in range(len(left)):
+                left[label] = size[row, label]
+                n_left += left[label]
+            for place in range(len(heads.worth)):
+                if heads.known[row, place]:
+                    state = advance(state)
+                    drawn, label, cut = below(state, n_left), 0, heads.cut_of[place]
+                    while drawn >= left[label]:
+                        drawn -= left[label]
+                        label += 1
+                    left[label] -= 1
+                    n_left -= 1
+                    sums.exposure[row, one, label, cut] += heads.exposure[row, place]
+                    sums.discount[row, one, label, cut] += heads.worth[place]
+                    sums.members[row, one, label, cut] += 1
+
+
+def gap_totals(sums: GroupSums, everyone: Doubles, size: Slots) -> Doubles:
+    """Return sums over lists, for each of R versions of them, ``[R, (4 + G) * K]``.
+
+    Signed gaps come first, notion by notion; then the worth of places that each group gets. A
+    list without group 0 or without another adds nothing to gaps, one without a group nothing
+    to what that gets.
+
+    Args:
+        sums: Over the items of each group in each top, ``[Q, R, G, K]`` each.
+        everyone: Exposure of all items in each top, ``[Q, K]``.
+        size: Items of each group in the whole list, ``[Q, G]``.
+    """
+    _, n_versions, n_groups, n_cuts = sums.members.shape
+    totals = np.zeros((n_versions, NOTIONS + n_groups, n_cuts))
+    _add_totals(sums, everyone, size, totals)
+    return totals.reshape(n_versions, -1)
+
+
+@compiled
+def _add_totals(sums: GroupSums, everyone: Doubles, size: Slots, totals: Doubles) -> None:
+    n_lists, n_versions, n_groups, n_cuts = sums.members.shape
+    for row in range(n_lists):
+        named, rest = size[row, 0], size[row, 1:].sum()
+        for version in range(n_versions):
+            for cut in range(n_cuts):
+                exposure, worth, members = 0.0, 0.0, 0.0
+                for group in range(n_groups):
+                    found = sums.discount[row, version, group, cut]
+                    if size[row, group] > 0:
+                        totals[version, NOTIONS + group, cut] += found / size[row, group]
+                    if group > 0:
+                        exposure += sums.exposure[row, version, group, cut]
+                        worth += found
+                        members += sums.members[row, version, group, cut]
+                if named == 0 or rest == 0:
+                    continue
+                own = sums.exposure[row, version, 0, cut]
+                own_worth = sums.discount[row, version, 0, cut]
+                own_members = sums.members[row, version, 0, cut]
+                shown = own / max(own_members, 1.0) - exposure / max(members, 1.0)
+                totals[version, 0, cut] += own / named - exposure / rest
+                totals[version, 1, cut] += shown / everyone[row, cut]
+                totals[version, 2, cut] += own_worth / named - worth / rest
+                totals[version, 3, cut] += own_members / named - members / rest

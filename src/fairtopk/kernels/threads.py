@@ -23,14 +23,14 @@ from numpy.typing import DTypeLike, NDArray
 
 T = TypeVar("T")
 
-_lent = 0  # threads that `run_all` has to itself; 0: as many as torch has
+_borrowed = 0  # threads that `run_all` has to itself; 0: as many as torch has
 
 LARGE = 2**20  # bytes; less is not worth keeping
 ALIGNMENT = 64  # bytes
 KEPT = 8  # arrays; those not asked for the longest are let go
 _lock = threading.Lock()
 _kept: list[tuple[NDArray[Any], weakref.ref[NDArray[Any]]]] = []
-_lending = threading.RLock()
+_generators = threading.RLock()
 
 
 def run_all(pieces: Sequence[Callable[[], T]]) -> list[T]:
@@ -46,7 +46,7 @@ def run_all(pieces: Sequence[Callable[[], T]]) -> list[T]:
             for place in left:
                 results[place] = pieces[place]()
 
-    threads = _lent or torch.get_num_threads()
+    threads = _borrowed or torch.get_num_threads()
     if threads == 1:
         work()
     else:
@@ -65,18 +65,18 @@ def torch_on_one_thread() -> Iterator[None]:
     turns with pieces of `run_all`, they are in the way: a training step at 27,000 items took a
     sixth longer.
     """
-    global _lent
+    global _borrowed
     threads = torch.get_num_threads()
     if threads == 1:
         yield
         return
     _pool(threads, os.getpid())
-    _lent = threads
+    _borrowed = threads
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        _lent = 0
+        _borrowed = 0
         torch.set_num_threads(threads)
 
 
@@ -104,30 +104,24 @@ def recycled(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
     The memory is in use for as long as the array lives, as itself or in a tensor made of it. A
     slice does not keep it alive: whoever uses one has to hold the array too.
     """
-    if math.prod(shape) * np.dtype(dtype).itemsize < LARGE:
-        return _aligned(shape, dtype)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     with _lock:
         for place, (memory, array) in enumerate(_kept):
             if array() is None and memory.shape == shape and memory.dtype == dtype:
                 del _kept[place]
                 break
         else:
-            memory = _aligned(shape, dtype)
-        lent = memory.view()
-        _kept.append((memory, weakref.ref(lent)))
+            # It starts at a multiple of 64 bytes, as torch's does: the last bits of a matrix
+            # product may depend on where its operands start.
+            room = np.empty(size + ALIGNMENT, np.uint8)
+            start = -room.ctypes.data % ALIGNMENT
+            memory = room[start : start + size].view(dtype).reshape(shape)
+        if size < LARGE:
+            return memory
+        view = memory.view()
+        _kept.append((memory, weakref.ref(view)))
         del _kept[:-KEPT]
-    return lent
-
-
-def _aligned(shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return memory that starts at a multiple of 64 bytes, as torch's does.
-
-    The last bits of a matrix product may depend on where its operands start.
-    """
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + size].view(dtype).reshape(shape)
+    return view
 
 
 @contextmanager
@@ -138,7 +132,7 @@ def seeded(key: int) -> Iterator[None]:
     each draws depends on its keys alone.
     """
     devices = torch.cuda.is_available()
-    with _lending:
+    with _generators:
         before = torch.default_generator.get_state()
         of_devices = torch.cuda.get_rng_state_all() if devices else []
         # The usual call seeds devices that may come, keeping a stack trace for each of them,

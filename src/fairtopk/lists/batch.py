@@ -1,4 +1,8 @@
-"""Ranking lists as padded tensors: what a scorer is given and an objective is computed on."""
+"""Ranking lists as padded tensors, their order, and what a place in that order is worth.
+
+A tie of scores is broken by position, the earlier slot first, so exactly K items are in the top
+K. Padding comes last. Scores are finite wherever the mask is True; ranks count from 1.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,8 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from fairtopk.lists.ranking import ideal_dcg as list_ideal_dcg
 
 
 class Columns(NamedTuple):
@@ -147,7 +149,7 @@ def list_batch(
         weight=mask.to(relevance.dtype),
         n_items=mask.sum(-1),
         n_relevant=relevant.sum(-1),
-        ideal_dcg=list_ideal_dcg(relevance[:, :n_rows], mask[:, :n_rows], ideal_k),
+        ideal_dcg=ideal_dcg(relevance[:, :n_rows], mask[:, :n_rows], ideal_k),
     )
 
 
@@ -158,3 +160,69 @@ def candidate_batch(lists: Candidates, group: NDArray[np.int32]) -> Batch:
         torch.from_numpy(np.array(array)) for array in arrays
     )
     return list_batch(query, relevance, label, mask, item=item)
+
+
+class Ranked(NamedTuple):
+    """Lists in ranked order.
+
+    Attributes:
+        slot: The slot that the item at each place came from, ``[Q, L]``.
+        scores: Never rising, -inf on padding, ``[Q, L]``.
+    """
+
+    slot: Tensor
+    scores: Tensor
+
+
+def ranked(scores: Tensor, mask: Tensor) -> Ranked:
+    """Return the lists in ranked order; `scores` and `mask` are ``[Q, L]``."""
+    slot = order(scores, mask)
+    return Ranked(slot, scores.masked_fill(~mask, -torch.inf).gather(-1, slot))
+
+
+def order(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the slots of each list from best to worst, padding last, ``[Q, L]`` int64."""
+    held = scores.detach().masked_fill(~mask, -torch.inf)
+    if held.dtype != torch.float32 or held.device.type != "cpu":
+        return held.argsort(dim=-1, descending=True, stable=True)
+    # A key has the score in its upper half and the slot in its lower half, so no two keys of a
+    # list are equal. numpy sorts such numbers with vector instructions, several times faster
+    # than a stable sort of pairs.
+    bits = (held + 0.0).view(torch.int32)  # adding 0 makes -0 the same as 0
+    # IEEE 754: below zero, the larger the bits the smaller the number.
+    falling = ~torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    keys = (falling.long() << 32) | torch.arange(held.shape[-1])
+    return torch.from_numpy(np.sort(keys.numpy(), axis=-1)) & 0xFFFFFFFF
+
+
+def rank(scores: Tensor, mask: Tensor) -> Tensor:
+    """Return the ordinal rank of each slot, ``[Q, L]`` int64.
+
+    A list of n items uses the ranks 1 to n; its padding has those from n + 1 to L.
+    """
+    slot = order(scores, mask)
+    ranks = torch.arange(1, slot.shape[-1] + 1, device=slot.device)
+    return torch.empty_like(slot).scatter_(-1, slot, ranks.expand_as(slot))
+
+
+def discount(rank: Tensor) -> Tensor:
+    """Return 1 / log2(1 + rank), in the type of `rank` (torch's default if that is whole)."""
+    return 1 / torch.log2(1 + rank)
+
+
+def gain(relevance: Tensor) -> Tensor:
+    """Return 2^y - 1."""
+    return torch.exp2(relevance) - 1
+
+
+def ideal_dcg(relevance: Tensor, mask: Tensor, k: int | None) -> Tensor:
+    """Return the largest DCG that an order of the list has at `k`, None for all, ``[Q]``.
+
+    It is 0 where no item is relevant. Relevance is not negative.
+    """
+    gains = gain(relevance).masked_fill(~mask, 0)
+    # Most lists have few relevant items, and a short selection is far cheaper than a sort.
+    deepest = int((gains > 0).sum(-1).amax())
+    best = gains.topk(deepest if k is None else min(k, deepest), dim=-1).values
+    ranks = torch.arange(1, best.shape[-1] + 1, device=best.device, dtype=best.dtype)
+    return (best * discount(ranks)).sum(-1)

@@ -108,7 +108,7 @@ class QueryPart:
         return int(np.diff(self.data.offsets)[self.user].max(initial=0))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class QueryLists:
     """Queries with documents, split into training, validation and test; compare `Lists`.
 
@@ -117,6 +117,10 @@ class QueryLists:
         part: The part that each query is in, ``[n_queries]``: train, validation or test.
         rule: How it was split, in words.
         short_users: 0, since each query is in one part as a whole.
+        n_pairs: How many pairs of a query and a document a method may keep a value for.
+        train: The lists to learn from.
+        validation: Those to choose settings by.
+        test: Those to report on.
     """
 
     data: Features
@@ -124,10 +128,12 @@ class QueryLists:
     rule: str
     short_users: int = 0
 
-    @property
-    def n_pairs(self) -> int:
-        """How many pairs of a query and a document a method may keep a value for."""
-        return self.data.n_rows
+    def __post_init__(self) -> None:
+        self.n_pairs = self.data.n_rows
+        self.train, self.validation, self.test = (
+            QueryPart(self.data, np.flatnonzero(self.part == code))
+            for code in (TRAIN, VALIDATION, TEST)
+        )
 
     @property
     def warmup_checksum(self) -> str:
@@ -137,24 +143,6 @@ class QueryLists:
     def training_threads(self) -> AbstractContextManager[None]:
         """Return a context in which torch has one thread, which is faster for small steps."""
         return torch_on_one_thread()
-
-    @property
-    def train(self) -> QueryPart:
-        """The lists to learn from."""
-        return self._of(TRAIN)
-
-    @property
-    def validation(self) -> QueryPart:
-        """The lists to choose settings by."""
-        return self._of(VALIDATION)
-
-    @property
-    def test(self) -> QueryPart:
-        """The lists to report on."""
-        return self._of(TEST)
-
-    def _of(self, code: np.int8) -> QueryPart:
-        return QueryPart(self.data, np.flatnonzero(self.part == code))
 
 
 AnyLists = Lists | QueryLists

@@ -6,6 +6,11 @@
   validation and test items as well would tell the model what the user is going to rate.
 - in evaluation lists, an item that the user rated in *no* part, since a held-out item that
   counts as irrelevant would make a good ranking look bad.
+
+Each list has its own random stream, keyed by (seed, round, user): what a user's list holds does
+not depend on the batch it is drawn in, nor on the number of threads. Rounds of training are
+epochs, from 0; those of evaluation are parts, from -2 down (-1 is a random split's), so that no
+two streams are one. Otherwise a model would be trained on the very items it is measured with.
 """
 
 import re
@@ -13,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -22,10 +28,11 @@ from fairtopk.checks import checked_kind, checked_path, checked_target, checked_
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.tables import read_parquet, read_parquet_metadata
 from fairtopk.errors import InputError
+from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
+from fairtopk.kernels.random import advance, below, stream, uniform
 from fairtopk.kernels.ranking import UserItems
 from fairtopk.kernels.threads import run_all
-from fairtopk.lists._kernels import evaluation_lists
 from fairtopk.lists.batch import Batch, Candidates, candidate_batch
 from fairtopk.storage import replacing
 
@@ -72,19 +79,18 @@ class HeldOut:
         """Users with a rating in this part, ``[Q]``."""
         return np.flatnonzero(np.diff(self.ratings.offsets))
 
-    def sampled(self, *, unrated: int = 300, seed: int = 0) -> Candidates:
+    def sampled(
+        self, user: NDArray[np.int64] | None = None, *, unrated: int = 300, seed: int = 0
+    ) -> Candidates:
         """Return each user's held-out items among `unrated` items the user never rated.
 
         The lists are a function of (data, split, unrated, seed): all methods rank the same.
-        A user with fewer unrated items has a shorter list.
+        A user with fewer unrated items has a shorter list. `user` are some of the part's users;
+        None is all.
         """
-        return self.sampled_of(self.user, unrated=unrated, seed=seed)
-
-    def sampled_of(self, user: NDArray[np.int64], *, unrated: int, seed: int) -> Candidates:
-        """Return the lists that some users of this part have in `sampled`."""
         checked_whole("unrated", unrated, least=1)
         checked_whole("seed", seed, least=0)
-        data = self.data
+        data, user = self.data, self.user if user is None else user
         longest = int(np.diff(self.ratings.offsets).max())
         sizes, key = (longest, min(unrated, data.n_items)), (seed, int(self.code))
         rated = UserItems(user, data.offsets, data.item)
@@ -97,7 +103,7 @@ class HeldOut:
 
         def batch(start: int) -> Batch:
             users = self.user[start : start + BLOCK]
-            lists = self.sampled_of(users, unrated=unrated, seed=seed)
+            lists = self.sampled(users, unrated=unrated, seed=seed)
             return candidate_batch(lists, self.data.group)
 
         return run_all([partial(batch, start) for start in range(0, len(self.user), BLOCK)])
@@ -174,10 +180,10 @@ def split(
             f"{data.name} has no times, and this split takes the last ratings by time; "
             f"name the time column, or split at random"
         )
-    least = _least_ratings(data, test, validation, min_ratings)
+    least, short, users = _enough_ratings(data, test, validation, min_ratings)
     part = hold_out_last(data.offsets, data.time, test, validation, least)
-    rule = f"last {test} by time, {validation} before for validation"
-    return _lists(data, part, rule, least)
+    rule = f"last {test} by time, {validation} before for validation, {users}"
+    return Lists(data, part, rule, short)
 
 
 def split_random(
@@ -191,10 +197,10 @@ def split_random(
     """Return the split that holds out each user's ratings at random; see `split`."""
     checked_kind("data", data, Interactions, source=DATA_SOURCE)
     checked_whole("seed", seed, least=0)
-    least = _least_ratings(data, test, validation, min_ratings)
+    least, short, users = _enough_ratings(data, test, validation, min_ratings)
     part = hold_out_random(data.offsets, test, validation, least, seed)
-    rule = f"random {test} for test and {validation} for validation, seed {seed}"
-    return _lists(data, part, rule, least)
+    rule = f"random {test} for test and {validation} for validation, seed {seed}, {users}"
+    return Lists(data, part, rule, short)
 
 
 def save_split(lists: Lists, path: str | Path) -> None:
@@ -232,20 +238,229 @@ def _some_ratings(data: Interactions, kept: NDArray[np.bool_]) -> Ratings:
     return Ratings(before[data.offsets], data.item[kept], data.rating[kept])
 
 
-def _least_ratings(data: Interactions, test: int, validation: int, least: int | None) -> int:
+def _enough_ratings(
+    data: Interactions, test: int, validation: int, least: int | None
+) -> tuple[int, int, str]:
+    """Return how many ratings a user must have, how many users have fewer, and the rule."""
     checked_whole("test", test, least=1)
     checked_whole("validation", validation, least=0)
-    asked = 0 if least is None else checked_whole("min_ratings", least, least=0)
-    least = max(asked, test + validation + 1)
-    most = int(np.diff(data.offsets).max())
-    if most < least:
+    given = 0 if least is None else checked_whole("min_ratings", least, least=0)
+    least, counts = max(given, test + validation + 1), np.diff(data.offsets)
+    if counts.max() < least:
         raise InputError(
-            f"no user of {data.name} has {least} ratings, the most is {most}; "
+            f"no user of {data.name} has {least} ratings, the most is {counts.max()}; "
             f"hold out fewer than {test} + {validation}, or lower min_ratings"
         )
-    return least
+    return least, int((counts < least).sum()), f"of users with at least {least} ratings"
 
 
-def _lists(data: Interactions, part: NDArray[np.int8], rule: str, least: int) -> Lists:
-    rule = f"{rule}, of users with at least {least} ratings"
-    return Lists(data, part, rule, int((np.diff(data.offsets) < least).sum()))
+class Drawn(NamedTuple):
+    """Lists of L slots, of which some hold an item that the user has rated.
+
+    Attributes:
+        item: Item numbers, ``[Q, L]``; 0 on padding.
+        slot: Where the rated items stand among all ratings, -1 elsewhere, ``[Q, L]``, or
+            ``[Q, R]`` if they can be in the first R slots only.
+        mask: False on padding, ``[Q, L]``.
+    """
+
+    item: NDArray[np.int32]
+    slot: NDArray[np.int64]
+    mask: NDArray[np.bool_]
+
+
+@compiled
+def training_lists(
+    rated: UserItems,
+    head: NDArray[np.int32],
+    n_items: int,
+    sizes: tuple[int, int, int],
+    key: tuple[int, int],
+) -> Drawn:
+    """Return lists of rated items, of other ones, and of each user's head.
+
+    Each of the three parts of a list is drawn without replacement; the second from the items
+    that are neither rated nor in the head.
+
+    Args:
+        rated: The users, and the items of their training ratings.
+        head: Items that the users have not rated, -1 past the last, ``[Q, M]``.
+        n_items: Size of the catalogue.
+        sizes: How many items of each part a list should hold. Where a user has fewer, the rest
+            of that part of the list is padding.
+        key: Seed and round (epoch) of the random streams.
+    """
+    n_rated, n_first = sizes[0], sizes[0] + sizes[1]  # slots before the others, and the head
+    n_users, length = len(rated.user), n_first + sizes[2]
+    item, mask = np.zeros((n_users, length), np.int32), np.zeros((n_users, length), np.bool_)
+    rating = np.full((n_users, n_rated), -1, np.int64)
+    taken, known = np.zeros(n_items, np.bool_), np.empty(n_items, np.int32)
+    places = np.empty(sizes[2], np.int64)  # in the head
+    for row in range(n_users):
+        user = rated.user[row]
+        start, stop = rated.offsets[user], rated.offsets[user + 1]
+        state = draw_slots(start, stop, stream(key[0], key[1], user), rating[row])
+        for place in range(min(n_rated, stop - start)):
+            item[row, place] = rated.item[rating[row, place]]
+            mask[row, place] = True
+        n_known, n_head = 0, 0
+        for slot in range(start, stop):
+            known[n_known] = rated.item[slot]
+            n_known += 1
+        while n_head < head.shape[1] and head[row, n_head] >= 0:
+            known[n_known] = head[row, n_head]
+            n_known += 1
+            n_head += 1
+        others = item[row, n_rated:n_first]
+        count, state = draw_others(known[:n_known], taken, state, others)
+        for place in range(n_rated, n_rated + count):
+            mask[row, place] = True
+        state = draw_slots(0, n_head, state, places)
+        for place in range(min(len(places), n_head)):
+            item[row, n_first + place] = head[row, places[place]]
+            mask[row, n_first + place] = True
+    return Drawn(item, rating, mask)
+
+
+@compiled
+def evaluation_lists(
+    rated: UserItems,
+    held_out: NDArray[np.bool_],
+    n_items: int,
+    sizes: tuple[int, int],
+    key: tuple[int, int],
+) -> Drawn:
+    """Return each user's held-out items among items the user never rated, shuffled.
+
+    The order is shuffled so that a tie of scores, broken by position, favours no one; padding
+    comes last.
+
+    Args:
+        rated: The users, and the items of all their ratings.
+        held_out: Which ratings are to be ranked.
+        n_items: Size of the catalogue.
+        sizes: The most held-out items of a user, and how many others a list should hold.
+        key: Seed of the random streams, and number of the part, from 1.
+    """
+    shape = (len(rated.user), sizes[0] + sizes[1])
+    drawn = Drawn(
+        np.zeros(shape, np.int32), np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
+    )
+    taken = np.zeros(n_items, np.bool_)
+    for row in range(len(rated.user)):
+        user = rated.user[row]
+        start, stop = rated.offsets[user], rated.offsets[user + 1]
+        items, slots = drawn.item[row], drawn.slot[row]
+        count = 0
+        for slot in range(start, stop):
+            if held_out[slot]:
+                items[count] = rated.item[slot]
+                slots[count] = slot
+                count += 1
+        state, others = stream(key[0], -1 - key[1], user), items[count : count + sizes[1]]
+        found, state = draw_others(rated.item[start:stop], taken, state, others)
+        count += found
+        for place in range(count - 1, 0, -1):
+            state = advance(state)
+            other = below(state, place + 1)
+            items[place], items[other] = items[other], items[place]
+            slots[place], slots[other] = slots[other], slots[place]
+        for place in range(count):
+            drawn.mask[row, place] = True
+    return drawn
+
+
+@compiled
+def group_lists(
+    users: NDArray[np.integer],
+    groups: tuple[NDArray[np.int64], NDArray[np.int32]],
+    size: int,
+    key: tuple[int, int],
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Return `size` items of each group for each user, drawn without replacement.
+
+    Args:
+        users: For whom, ``[Q]``.
+        groups: CSR offsets of the groups, and the items of each.
+        size: How many of each group; a smaller group has padding.
+        key: Seed and round (epoch) of the random streams.
+
+    Returns:
+        Items ``[Q, G * size]`` (0 on padding) and their groups (-1 on padding).
+    """
+    offsets, item = groups
+    shape = (len(users), (len(offsets) - 1) * size)
+    lists, label = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
+    slots = np.empty(size, np.int64)
+    for row in range(len(users)):
+        # The complement of the user keeps this stream apart from that of the user's list.
+        state = stream(key[0], key[1], -1 - users[row])
+        for group in range(len(offsets) - 1):
+            start, stop = offsets[group], offsets[group + 1]
+            state = draw_slots(start, stop, state, slots)
+            for place in range(min(size, stop - start)):
+                lists[row, group * size + place] = item[slots[place]]
+                label[row, group * size + place] = group
+    return lists, label
+
+
+@compiled
+def draw_slots(start: int, stop: int, state: np.uint64, out: NDArray[np.int64]) -> np.uint64:
+    """Fill `out` with distinct slots of ``[start, stop)``, all of them if they are too few.
+
+    Floyd's algorithm: every set of slots is equally likely; the rest of `out` is left alone.
+    """
+    wanted = min(len(out), stop - start)
+    for place in range(wanted):
+        newest = stop - wanted + place
+        state = advance(state)
+        drawn = start + below(state, newest - start + 1)
+        for earlier in range(place):
+            if out[earlier] == drawn:
+                drawn = newest
+                break
+        out[place] = drawn
+    return state
+
+
+@compiled
+def draw_others(
+    owned: NDArray[np.int32], taken: NDArray[np.bool_], state: np.uint64, out: NDArray[np.int32]
+) -> tuple[int, np.uint64]:
+    """Fill `out` with distinct items outside `owned`; return how many, and the new state.
+
+    Args:
+        owned: Items to leave out, no item twice.
+        taken: Scratch, one flag per item of the catalogue, all False before and after.
+        state: The random stream.
+        out: Where to write; left alone past the returned count.
+    """
+    n_items = len(taken)
+    free = n_items - len(owned)
+    wanted = min(len(out), free)
+    for one in owned:
+        taken[one] = True
+    if 2 * wanted <= free and 2 * free >= n_items:  # at least every fourth draw is accepted
+        for place in range(wanted):
+            state = advance(state)
+            drawn = below(state, n_items)
+            while taken[drawn]:
+                state = advance(state)
+                drawn = below(state, n_items)
+            taken[drawn] = True
+            out[place] = drawn
+    else:  # selection sampling over the catalogue
+        place, to_come = 0, free
+        for one in range(n_items):
+            if taken[one]:
+                continue
+            state = advance(state)
+            if uniform(state) * to_come < wanted - place:
+                out[place] = one
+                place += 1
+            to_come -= 1
+    for one in owned:
+        taken[one] = False
+    for place in range(wanted):
+        taken[out[place]] = False
+    return wanted, state

@@ -21,12 +21,19 @@ from fairtopk.metrics.gaps import (
     ndcg,
     rank_exposure_gap,
     representation_gap,
+    summarise,
 )
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
-from fairtopk.metrics.other import awrf, group_attentions, group_auc, ndkl
+from fairtopk.metrics.other import (
+    awrf,
+    entropy,
+    group_attentions,
+    group_auc,
+    matched_temperature,
+    ndkl,
+    score_spread,
+)
 from fairtopk.metrics.overall import Overall, impact_ratio, impact_ratios, parities, reo, rsp
-from fairtopk.metrics.scale import entropy, matched_temperature, score_spread
-from fairtopk.metrics.summary import summarise
 
 __all__ = [
     "Floor",

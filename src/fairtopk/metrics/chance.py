@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fairtopk.checks import checked_choice, checked_ks, checked_whole
-from fairtopk.kernels.shuffles import Key, Ranked, drawn_sums, shuffled_sums
-from fairtopk.kernels.sums import Places
+from fairtopk.kernels.sums import Key, Places, Ranked, drawn_sums, shuffled_sums
 from fairtopk.kernels.threads import run_all
-from fairtopk.lists.ranking import order
-from fairtopk.metrics.gaps import NOTIONS, largest_gap, named_gap
-from fairtopk.metrics.tops import Tops, tops_of_places
+from fairtopk.lists.batch import order
+from fairtopk.metrics.gaps import NOTIONS, Tops, largest_gap, named_gap, tops_of_places
 from fairtopk.tensors import Values, blocks, checked_groups, checked_scores
 
 BLOCK_SUMS = 2**16  # of shuffled lists that are held at a time
@@ -230,7 +228,7 @@ def chance_floors(
     """
     distinct = checked_ks(ks)
     lists = labelled_lists(scores, groups, mask, ks=distinct, named=False)
-    return _named(_floors(lists, list(NOTIONS), distinct, shuffles, seed), distinct)
+    return floors_of_lists(lists, distinct, shuffles=shuffles, seed=seed)
 
 
 class FloorSum(NamedTuple):
@@ -264,9 +262,7 @@ def floors_of_places(
         seed: Of the shuffles.
     """
     lists = labelled_heads(places, size, first=first)
-    return FloorSum(
-        _named(_floors(lists, list(NOTIONS), ks, shuffles, seed), ks), len(lists.size)
-    )
+    return FloorSum(floors_of_lists(lists, ks, shuffles=shuffles, seed=seed), len(lists.size))
 
 
 def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
@@ -285,9 +281,12 @@ def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
     return found
 
 
-def _named(floors: Sequence[Floor], ks: Sequence[int]) -> dict[str, Floor]:
+def floors_of_lists(
+    lists: Labelled, ks: Sequence[int], *, shuffles: int = MOST_SHUFFLES, seed: int
+) -> dict[str, Floor]:
+    """Return `chance_floors` of lists that are ranked already."""
     names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in ks]
-    return dict(zip(names, floors, strict=True))
+    return dict(zip(names, _floors(lists, list(NOTIONS), ks, shuffles, seed), strict=True))
 
 
 def _floors(
@@ -466,6 +465,12 @@ def _p_values(
     p = (1 + as_far.sum(0)).double() / (1 + shuffles)
     rows = zip(p.tolist(), observed.tolist(), expected.tolist(), strict=True)
     return [PValue(*row, shuffles) for row in rows]
+
+
+def expected_gaps(lists: Labelled, ks: Sequence[int]) -> Tensor:
+    """Return the mean over all shuffles of each signed gap of two groups at each K."""
+    tops = tops_of_labelled(lists, ks)
+    return torch.cat([_expected(metric, tops) for metric in NOTIONS])
 
 
 def _expected(metric: str, tops: Tops) -> Tensor:

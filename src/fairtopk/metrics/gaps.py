@@ -1,5 +1,7 @@
 """NDCG, and differences between groups in what they get in the top K, per list.
 
+Each list is ranked once; all metrics are computed from sums over its top (`Tops`).
+
 There are four definitions of what a group gets (`NOTIONS`). Softmax exposure, by Eq. 9 or the
 released code, depends on the order and on the scale of scores; rank exposure on the order
 alone; representation only on which items are in the top K. `groups` numbers the group of each
@@ -16,19 +18,107 @@ n_g is the size of group g in the whole list, e the softmax of the scores over t
 items of unknown group included.
 """
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.checks import checked_choice, checked_flag, checked_whole
-from fairtopk.metrics.tops import Tops, measured_by_group, measured_groups, measured_lists
-from fairtopk.tensors import Values, checked_relevance, checked_scores
+from fairtopk.checks import checked_choice, checked_flag, checked_ks, checked_whole
+from fairtopk.kernels import sums
+from fairtopk.kernels.sums import Doubles, Lists, Places, discounts, list_sums, place_sums
+from fairtopk.tensors import (
+    Values,
+    by_blocks,
+    checked_groups,
+    checked_relevance,
+    checked_scores,
+)
 
+Tops = sums.Tops[Tensor]
 Notion = Callable[[Tops], Tensor]
-
+Worth = Callable[[int], Doubles]  # of each of a number of places
 Variant = Literal["paper", "released"]
+
+# What stands for a table that a metric does not read; None from a user is refused.
+NO_GRADES = torch.zeros(1, 1)
+NO_GROUPS = torch.full((1, 1), -1, dtype=torch.int16)
+
+
+class CheckedLists(NamedTuple):
+    """Lists of which every value has been checked.
+
+    Attributes:
+        scores: Model scores, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        relevance: Grades; ``[Q, L]``, or ``[1, 1]`` where they are the same for all items.
+        group: Group numbers, -1 unknown and on padding; shaped like `relevance`.
+        n_groups: How many groups there are.
+    """
+
+    scores: Tensor
+    mask: Tensor
+    relevance: Tensor
+    group: Tensor
+    n_groups: int
+
+
+def checked_lists(
+    scores: Values,
+    groups: Values,
+    mask: Values | None,
+    *,
+    relevance: Values = NO_GRADES,
+    count_unknown: bool = False,
+) -> CheckedLists:
+    """Return lists as a user gives them, every value checked.
+
+    `count_unknown` makes items of unknown group, if there are any, one more group, the last.
+    """
+    given, valid = checked_scores(scores, mask)
+    grades, (group, n_groups) = NO_GRADES.to(given), (NO_GROUPS.to(given.device), 2)
+    if relevance is not NO_GRADES:
+        grades = checked_relevance(relevance, given, valid)
+    if groups is not NO_GROUPS:
+        group, n_groups = checked_groups(groups, given, valid)
+    if count_unknown and (unknown := valid & (group < 0)).any():
+        group, n_groups = group.masked_fill(unknown, n_groups), n_groups + 1
+    return CheckedLists(given, valid, grades, group, n_groups)
+
+
+def measured(
+    measure: Callable[[Tops], Tensor],
+    lists: CheckedLists,
+    ks: Sequence[int],
+    *,
+    worth: Worth = discounts,
+) -> Tensor:
+    """Return what `measure` makes of the tops of lists at `ks`, which rise; a row per query."""
+    scores, mask, *tables = lists[:4]
+
+    def block(*tensors: Tensor) -> Tensor:
+        some = Lists(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
+        found = list_sums(some, lists.n_groups, ks, worth)
+        return measure(Tops(*map(torch.from_numpy, found))).to(tensors[0])
+
+    by_slot = [table.expand_as(scores) for table in tables]
+    return by_blocks(block, scores, mask, *by_slot, n_groups=lists.n_groups)
+
+
+def measured_at(
+    measure: Callable[[Tops], Tensor], lists: CheckedLists, k: int, *, worth: Worth = discounts
+) -> Tensor:
+    """Return the same at one K as a user gives it, without an axis for it."""
+    return measured(measure, lists, (checked_whole("k", k, least=1),), worth=worth)[..., 0]
+
+
+def tops_of_places(
+    places: Places, size: NDArray[np.int64], ideal: NDArray[np.float64], ks: Sequence[int]
+) -> Tops:
+    """Return the tops of lists of which only the first places are there; see `place_sums`."""
+    return Tops(*map(torch.from_numpy, place_sums(places, size, ideal, ks)))
 
 
 def softmax_exposure(tops: Tops) -> Tensor:
@@ -78,14 +168,11 @@ def named_gap(values: Tensor) -> Tensor:
 
 def named_and_rest(tops: Tops) -> Tops:
     """Return the tops with two groups: number 0, and all other known groups taken together."""
-    by_group = {
-        name: getattr(tops, name) for name in ("exposure", "discount", "members", "size")
-    }
-    two = {
-        name: torch.stack([values[:, 0], values[:, 1:].sum(1)], dim=1)
-        for name, values in by_group.items()
-    }
-    return tops._replace(**two)
+    exposure, discount, members, size = (
+        torch.stack([values[:, 0], values[:, 1:].sum(1)], dim=1)
+        for values in (tops.exposure, tops.discount, tops.members, tops.size)
+    )
+    return tops._replace(exposure=exposure, discount=discount, members=members, size=size)
 
 
 VARIANTS: dict[str, Notion] = {"paper": softmax_exposure, "released": released_exposure}
@@ -128,7 +215,8 @@ def exposure_gap(
         >>> exposure_gap(scores, groups, k=2, variant="released", signed=True)
         tensor([-0.5000])
     """
-    return _gap(_notion(variant), scores, groups, k, mask, signed)
+    notion = VARIANTS[checked_choice("variant", variant, VARIANTS)]
+    return _gap(notion, scores, groups, k, mask, signed)
 
 
 def rank_exposure_gap(
@@ -193,7 +281,8 @@ def group_exposures(
         >>> group_exposures(scores, torch.tensor([[1, -1, 0]]), k=2)
         tensor([[0.0000, 0.6652, 0.2447]])
     """
-    return measured_by_group(_notion(variant), scores, groups, k=k, mask=mask)
+    notion = VARIANTS[checked_choice("variant", variant, VARIANTS)]
+    return measured_at(notion, checked_lists(scores, groups, mask, count_unknown=True), k)
 
 
 def group_rank_exposures(
@@ -204,7 +293,8 @@ def group_rank_exposures(
     The definition is that of `rank_exposure_gap`. Items of unknown group have a column of their
     own, as in `group_exposures`.
     """
-    return measured_by_group(rank_exposure, scores, groups, k=k, mask=mask)
+    lists = checked_lists(scores, groups, mask, count_unknown=True)
+    return measured_at(rank_exposure, lists, k)
 
 
 def group_representations(
@@ -215,7 +305,8 @@ def group_representations(
     The definition is that of `representation_gap`. Items of unknown group have a column of
     their own, as in `group_exposures`.
     """
-    return measured_by_group(representation, scores, groups, k=k, mask=mask)
+    lists = checked_lists(scores, groups, mask, count_unknown=True)
+    return measured_at(representation, lists, k)
 
 
 def _gap(
@@ -226,11 +317,7 @@ def _gap(
     def gap(tops: Tops) -> Tensor:
         return named_gap(notion(named_and_rest(tops))) if signed else largest_gap(notion(tops))
 
-    return measured_groups(gap, scores, groups, k=k, mask=mask)
-
-
-def _notion(variant: str) -> Notion:
-    return VARIANTS[checked_choice("variant", variant, VARIANTS)]
+    return measured_at(gap, checked_lists(scores, groups, mask), k)
 
 
 def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = None) -> Tensor:
@@ -253,12 +340,60 @@ def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = Non
         >>> ndcg(torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[0, 0, 1]]), k=3)
         tensor([0.5000])
     """
-    lists, valid = checked_scores(scores, mask)
-    grades = checked_relevance(relevance, lists, valid)
-    ks = (checked_whole("k", k, least=1),)
-    return measured_lists(ndcg_at, lists, valid, ks, relevance=grades)[:, 0]
+    # Without a relevant item both are 0, and 0 / 0 is NaN.
+    lists = checked_lists(scores, NO_GROUPS, mask, relevance=relevance)
+    return measured_at(lambda tops: tops.dcg / tops.ideal, lists, k)
 
 
-def ndcg_at(tops: Tops) -> Tensor:
-    """Return NDCG at each K, ``[Q, len(ks)]``."""
-    return tops.dcg / tops.ideal  # without a relevant item both are 0, and 0 / 0 is NaN
+METRICS = (
+    "ndcg",
+    *(f"{gap}{form}" for form in ("", "_signed", "_mse") for gap in NOTIONS),
+)
+
+
+def summarise(
+    scores: Values,
+    relevance: Values,
+    groups: Values,
+    *,
+    ks: Sequence[int],
+    mask: Values | None = None,
+) -> dict[str, Tensor]:
+    """Return NDCG and every gap at each K, one value per query: name to ``[Q]``.
+
+    The names are ``ndcg@K``, ``exposure_gap@K``, ``exposure_gap_released@K``,
+    ``rank_exposure_gap@K``, ``representation_gap@K``, and each gap also as ``..._signed@K`` and
+    ``..._mse@K``, its square. Definitions, also of the gap of three or more groups, arguments
+    and what is NaN are those of `ndcg` and `exposure_gap`.
+
+    Example:
+        >>> import torch
+        >>> scores, groups = torch.tensor([[2.0, 1.0, 0.0]]), torch.tensor([[1, 1, 0]])
+        >>> found = summarise(scores, torch.tensor([[0, 0, 1]]), groups, ks=[2, 3])
+        >>> found["ndcg@3"], found["exposure_gap_signed@2"]
+        (tensor([0.5000]), tensor([-0.4550]))
+    """
+    lists = checked_lists(scores, groups, mask, relevance=relevance)
+    distinct = checked_ks(ks)
+
+    def columns(tops: Tops) -> Tensor:
+        return torch.stack(list(summarise_tops(tops, distinct).values()), dim=1)
+
+    values = measured(columns, lists, distinct).unbind(1)
+    names = [f"{metric}@{k}" for metric in METRICS for k in distinct]
+    return {name: one.contiguous() for name, one in zip(names, values, strict=True)}
+
+
+def summarise_tops(tops: Tops, ks: Sequence[int]) -> dict[str, Tensor]:
+    """Return the same for the tops of lists at `ks`."""
+    by_group = two = torch.stack([notion(tops) for notion in NOTIONS.values()], dim=1)
+    if tops.size.shape[1] > 2:
+        two_groups = named_and_rest(tops)
+        two = torch.stack([notion(two_groups) for notion in NOTIONS.values()], dim=1)
+    gaps = largest_gap(by_group)
+    values = torch.cat([(tops.dcg / tops.ideal)[:, None], gaps, named_gap(two), gaps**2], dim=1)
+    return {
+        f"{metric}@{k}": values[:, row, column].contiguous()
+        for row, metric in enumerate(METRICS)
+        for column, k in enumerate(ks)
+    }

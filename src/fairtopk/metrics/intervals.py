@@ -69,12 +69,34 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
         metrics: Name of each metric, and its values of the same queries, ``[Q]``.
         seed: Of the resamples.
     """
-    columns = torch.stack(_checked(metrics), dim=-1)
+    if not isinstance(metrics, Mapping) or not metrics:
+        raise InputError(
+            f"metrics must map names of metrics to their values, got {reprlib.repr(metrics)}"
+        )
+    given = [tensor_of(values, str(name)).double().cpu() for name, values in metrics.items()]
+    for name, column in zip(metrics, given, strict=True):
+        if column.ndim != 1 or column.numel() == 0:
+            raise InputError(
+                f"{name} must hold one value per query, and at least one, "
+                f"got shape {list(column.shape)}"
+            )
+        if len(column) != len(given[0]):
+            raise InputError(
+                f"{name} must have as many values as {next(iter(metrics))}, {len(given[0])}, "
+                f"got {len(column)}"
+            )
+        if column.isinf().any():
+            query = int(column.isinf().nonzero()[0])
+            raise InputError(
+                f"{name} must be finite, or NaN where undefined, got {column[query]:g} for "
+                f"query {query}"
+            )
+    columns = torch.stack(given, dim=-1)
     seed = checked_whole("seed", seed, least=0)
     defined = ~columns.isnan()
     sums = torch.cat([columns.nan_to_num(0.0), defined.double()], dim=-1).numpy()
-    means = ratios(sums.sum(0))
-    bounds = interval(ratios(resampled(sums, seed)))
+    means = over(*np.split(sums.sum(0), 2))
+    bounds = interval(over(*np.split(resampled(sums, seed), 2, axis=-1)))
     counts = defined.sum(0).tolist()
     rows = zip(means.tolist(), bounds.T.tolist(), counts, strict=True)
     return {
@@ -83,7 +105,7 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
     }
 
 
-def resampled(sums: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+def resampled(sums: Doubles, seed: int) -> Doubles:
     """Return the columns' sums over each resample of the rows, ``[RESAMPLES, columns]``."""
 
     def totals(piece: int) -> Tensor:
@@ -103,42 +125,16 @@ def resampled(sums: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
     return torch.cat(run_all(pieces)).numpy()
 
 
-def ratios(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return sums over numbers, two halves of the last axis; NaN where a number is 0."""
-    totals, counts = np.split(sums, 2, axis=-1)
-    return totals / np.where(counts > 0, counts, np.nan)
+def over(values: Doubles, others: Doubles) -> Doubles:
+    """Return the ratios of values to others; NaN where the other is 0."""
+    found: Doubles = values / np.where(others > 0, others, np.nan)
+    return found
 
 
-def interval(resamples: NDArray[np.float64]) -> Tensor:
+def interval(resamples: Doubles) -> Tensor:
     """Return the bounds of the middle 95 % of resamples, the first axis, NaN left out."""
     levels = torch.tensor(LEVELS, dtype=torch.float64)
     return torch.nanquantile(torch.from_numpy(resamples), levels, dim=0)
-
-
-def _checked(metrics: Mapping[str, Values]) -> list[Tensor]:
-    if not isinstance(metrics, Mapping) or not metrics:
-        raise InputError(
-            f"metrics must map names of metrics to their values, got {reprlib.repr(metrics)}"
-        )
-    columns = [tensor_of(values, str(name)).double().cpu() for name, values in metrics.items()]
-    for name, column in zip(metrics, columns, strict=True):
-        if column.ndim != 1 or column.numel() == 0:
-            raise InputError(
-                f"{name} must hold one value per query, and at least one, "
-                f"got shape {list(column.shape)}"
-            )
-        if len(column) != len(columns[0]):
-            raise InputError(
-                f"{name} must have as many values as {next(iter(metrics))}, {len(columns[0])}, "
-                f"got {len(column)}"
-            )
-        if column.isinf().any():
-            query = int(column.isinf().nonzero()[0])
-            raise InputError(
-                f"{name} must be finite, or NaN where undefined, got {column[query]:g} for "
-                f"query {query}"
-            )
-    return columns
 
 
 class Ratio(NamedTuple):
@@ -175,9 +171,9 @@ class Resampled:
             values = np.stack(some, axis=-1, dtype=np.float64)
             sums = np.concatenate([np.nan_to_num(values), ~np.isnan(values)], axis=-1)
             counts.append((~np.isnan(values)).sum(0))
-            points.append(ratios(sums.sum(0)))
+            points.append(over(*np.split(sums.sum(0), 2)))
             # The seed is the same, and so are the resamples.
-            again.append(ratios(resampled(sums, seed)))
+            again.append(over(*np.split(resampled(sums, seed), 2, axis=-1)))
         self.count, self.point = np.concatenate(counts), np.concatenate(points)
         self.again = np.concatenate(again, axis=-1)
         self.bounds = interval(self.again).numpy()
@@ -211,15 +207,10 @@ class Resampled:
     def ratios(self, keys: Sequence[Key]) -> Doubles:
         """Return the ratio of the least to the most in each resample."""
         again = self.again[:, [self.place[key] for key in keys]]
-        return _over(again.min(-1), again.max(-1))
+        return over(again.min(-1), again.max(-1))
 
     def ratio_to(self, key: Key, most: Key) -> tuple[float, tuple[float, float]]:
         """Return the ratio of a column to another, whichever is larger, and its interval."""
         one, other = self.place[key], self.place[most]
-        low, high = interval(_over(self.again[:, one], self.again[:, other])).tolist()
-        return float(_over(self.point[one], self.point[other])), (low, high)
-
-
-def _over(values: Doubles, others: Doubles) -> Doubles:
-    found: Doubles = values / np.where(others > 0, others, np.nan)
-    return found
+        low, high = interval(over(self.again[:, one], self.again[:, other])).tolist()
+        return float(over(self.point[one], self.point[other])), (low, high)

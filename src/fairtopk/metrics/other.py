@@ -1,4 +1,4 @@
-"""Metrics known from other work: AWRF, NDKL and the AUC of a group.
+"""Other metrics of lists: AWRF, NDKL, the AUC of a group, and how widely scores are spread.
 
 Attention-weighted rank fairness: whoever has come to a place gives it the share p of the
 attention that is left, so that the place of rank r has p (1 - p)^(r - 1).
@@ -6,22 +6,31 @@ attention that is left, so that the place of rank r has p (1 - p)^(r - 1).
 NDKL: how far the groups in each prefix of a list are from those in the whole list.
 
 Group AUC: how well the scores of a list tell one group from the others.
+
+Softmax exposure shrinks when scores get flatter, with the order unchanged. So a softmax gap is
+read beside the spread of the scores, or at a temperature that gives two models one entropy.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.checks import checked_share, checked_whole
+from fairtopk.checks import checked_number, checked_share, checked_whole
+from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.ranking import Work, rank_row, room_for, top_of
 from fairtopk.kernels.sums import Doubles, Floats, Whole, discounts
-from fairtopk.metrics.gaps import largest_gap, rank_exposure
-from fairtopk.metrics.tops import Tops, Worth, measured_by_group, measured_groups
-from fairtopk.tensors import Values, by_blocks, checked_groups, checked_scores
+from fairtopk.metrics.gaps import checked_lists, largest_gap, measured_at, rank_exposure
+from fairtopk.tensors import Values, by_blocks, checked_scores
+
+SMALLEST_SPREAD = 1e-6
+# exp(-30) of the widest list's range: past it, temperatures change nothing float64 could hold.
+LOG_REACH = 30.0
+LOG_PRECISION = 1e-10
 
 
 def awrf(
@@ -51,11 +60,9 @@ def awrf(
         >>> awrf(scores, groups, k=3)
         tensor([0.2500])
     """
-
-    def gap(tops: Tops) -> Tensor:
-        return largest_gap(rank_exposure(tops))
-
-    return measured_groups(gap, scores, groups, k=k, mask=mask, worth=_attention(p))
+    worth = partial(_attention, checked_share("p", p))
+    lists = checked_lists(scores, groups, mask)
+    return measured_at(lambda tops: largest_gap(rank_exposure(tops)), lists, k, worth=worth)
 
 
 def group_attentions(
@@ -72,17 +79,13 @@ def group_attentions(
         >>> group_attentions(scores, groups, k=3)
         tensor([[0.1250, 0.3750]])
     """
-    worth = _attention(p)
-    return measured_by_group(rank_exposure, scores, groups, k=k, mask=mask, worth=worth)
+    worth = partial(_attention, checked_share("p", p))
+    lists = checked_lists(scores, groups, mask, count_unknown=True)
+    return measured_at(rank_exposure, lists, k, worth=worth)
 
 
-def _attention(p: float) -> Worth:
-    share = checked_share("p", p)
-
-    def attention(places: int) -> Doubles:
-        return share * np.power(1 - share, np.arange(places), dtype=np.float64)
-
-    return attention
+def _attention(share: float, places: int) -> Doubles:
+    return share * np.power(1 - share, np.arange(places), dtype=np.float64)
 
 
 def mean_divergences(
@@ -102,24 +105,23 @@ def mean_divergences(
         n_groups: How many groups there are.
         k: Length of the longest prefix.
     """
-    found, n_slots = np.full(len(scores), np.nan), scores.shape[1]
+    n_slots = scores.shape[1]
     work, worth = room_for(n_slots, scores.dtype), discounts(min(k, n_slots))
-    _fill(scores, mask, group, np.zeros((2, n_groups), np.int64), worth, work, found)
-    return found
+    return _mean_divergences(scores, mask, group, n_groups, worth, work)
 
 
 @compiled
-def _fill(
+def _mean_divergences(
     scores: Floats,
     mask: NDArray[np.bool_],
     group: Whole,
-    counts: NDArray[np.int64],
+    n_groups: int,
     worth: Doubles,
     work: Work,
-    found: Doubles,
-) -> None:
+) -> Doubles:
     n_queries, n_slots = scores.shape
-    size, inside = counts
+    found = np.full(n_queries, np.nan)
+    size, inside = np.zeros(n_groups, np.int64), np.zeros(n_groups, np.int64)
     log = np.zeros(n_slots + 2)  # of 0 it is 0: a group that is not there adds nothing
     for number in range(2, len(log)):
         log[number] = math.log(number)
@@ -148,6 +150,7 @@ def _fill(
                 weight += worth[place]
         if weight > 0:
             found[row] = total / weight
+    return found
 
 
 def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) -> Tensor:
@@ -182,15 +185,14 @@ def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) 
         >>> ndkl(scores, groups, k=3)
         tensor([0.3103])
     """
-    lists, valid = checked_scores(scores, mask)
-    labels, depth = checked_groups(groups, lists, valid), checked_whole("k", k, least=1)
+    lists, depth = checked_lists(scores, groups, mask), checked_whole("k", k, least=1)
 
     def block(*tensors: Tensor) -> Tensor:
         scores, mask, group = (tensor.contiguous().cpu().numpy() for tensor in tensors)
-        found = mean_divergences(scores, mask, group, labels.n_groups, depth)
+        found = mean_divergences(scores, mask, group, lists.n_groups, depth)
         return torch.from_numpy(found).to(tensors[0])
 
-    return by_blocks(block, lists, valid, labels.group)
+    return by_blocks(block, lists.scores, lists.mask, lists.group)
 
 
 def group_aucs(scores: Floats, mask: NDArray[np.bool_], group: Whole) -> Doubles:
@@ -248,11 +250,121 @@ def group_auc(scores: Values, groups: Values, *, mask: Values | None = None) -> 
         >>> group_auc(scores, groups), group_auc(torch.zeros(1, 3), groups)
         (tensor([1.]), tensor([0.5000]))
     """
-    lists, valid = checked_scores(scores, mask)
-    labels = checked_groups(groups, lists, valid)
+    lists = checked_lists(scores, groups, mask)
 
     def block(*tensors: Tensor) -> Tensor:
         found = group_aucs(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
         return torch.from_numpy(found).to(tensors[0])
 
-    return by_blocks(block, lists, valid, labels.group)
+    return by_blocks(block, lists.scores, lists.mask, lists.group)
+
+
+def score_spread(scores: Values, *, mask: Values | None = None) -> Tensor:
+    """Return the population standard deviation of each list's scores, at least 1e-6, ``[Q]``.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Returns:
+        ``[Q]``; NaN for a list without items.
+
+    Example:
+        >>> import torch
+        >>> score_spread(torch.tensor([[1.0, 3.0], [2.0, 2.0]]))
+        tensor([1.0000e+00, 1.0000e-06])
+    """
+    return by_blocks(_spread, *checked_scores(scores, mask))
+
+
+def entropy(scores: Values, *, mask: Values | None = None) -> Tensor:
+    """Return the entropy of each list's softmax in nats, ``[Q]``; NaN without items.
+
+    It goes from 0, one item has all exposure, to log n, all n items have the same.
+
+    Example:
+        >>> import torch
+        >>> entropy(torch.tensor([[5.0, 5.0], [900.0, 0.0]]))
+        tensor([0.6931, 0.0000])
+    """
+    return by_blocks(_entropy, *checked_scores(scores, mask))
+
+
+def matched_temperature(scores: Values, *, target: float, mask: Values | None = None) -> float:
+    """Return the temperature t for which the mean entropy of ``scores / t`` is `target`.
+
+    One temperature for all lists keeps every order. Mean entropy rises with t, so log t is
+    found by Newton's steps within an interval, to ten digits. Lists without items are left out.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        target: Mean entropy to reach, for example ``entropy(other_scores).mean()``.
+        mask: False on padding, ``[Q, L]``; left out, there is none.
+
+    Raises:
+        InputError: No temperature gives `target`: it is not above the mean log number of items
+            that share the highest score, or not below the mean log n.
+
+    Example:
+        >>> import torch
+        >>> scores = torch.tensor([[1.0, 0.5, -2.0]])
+        >>> round(matched_temperature(scores / 4, target=float(entropy(scores))), 4)
+        0.25
+    """
+    lists, valid = checked_scores(scores, mask)
+    target = checked_number("target", target)
+    if not valid.any():
+        raise InputError("mask must leave an item in at least one list, got only False")
+    held = lists.double()
+    high_score = held.masked_fill(~valid, -torch.inf).amax(-1)
+    low_score = held.masked_fill(~valid, torch.inf).amin(-1)
+    widest = float((high_score - low_score).amax())
+    centre = math.log(widest) if widest > 0 else 0.0
+    low, high = centre - LOG_REACH, centre + LOG_REACH
+
+    def mean_entropy(log_temperature: float) -> tuple[float, float]:
+        measure = partial(_entropy_and_slope, temperature=math.exp(log_temperature))
+        found, slope = by_blocks(measure, held, valid).nanmean(0).tolist()
+        return found, slope
+
+    least, most = mean_entropy(low)[0], mean_entropy(high)[0]
+    if not least < target < most:
+        raise InputError(
+            f"target must lie between {least:g} and {most:g}, the mean entropies that "
+            f"temperatures can give these lists, got {target:g}"
+        )
+    guess = min(max(0.0, low), high)
+    while high - low > LOG_PRECISION:
+        found, slope = mean_entropy(guess)
+        step = (target - found) / slope if slope > 0 else math.inf
+        if abs(step) <= LOG_PRECISION:
+            break
+        low, high = (guess, high) if found < target else (low, guess)
+        guess = guess + step if low < guess + step < high else (low + high) / 2
+    return math.exp(guess)
+
+
+def _spread(scores: Tensor, mask: Tensor) -> Tensor:
+    n = mask.sum(-1, keepdim=True)  # 0 / 0 is NaN
+    mean = scores.masked_fill(~mask, 0).sum(-1, keepdim=True) / n
+    deviation = (scores - mean).masked_fill(~mask, 0)
+    return ((deviation**2).sum(-1) / n[:, 0]).sqrt().clamp(min=SMALLEST_SPREAD)
+
+
+def _entropy(scores: Tensor, mask: Tensor) -> Tensor:
+    exposure = scores.masked_fill(~mask, -torch.inf).softmax(-1)
+    terms: Tensor = torch.special.entr(exposure)  # -e log e, and 0 at 0
+    return terms.sum(-1)
+
+
+def _entropy_and_slope(scores: Tensor, mask: Tensor, *, temperature: float) -> Tensor:
+    """Return the entropy of each list, and its slope along the log of t, ``[Q, 2]``.
+
+    With x = h / t and exposure e = softmax(x), dH / d log t is the variance of x under e.
+    """
+    scaled = (scores / temperature).masked_fill(~mask, -torch.inf)
+    exposure = scaled.softmax(-1)
+    held = scaled.masked_fill(~mask, 0)
+    mean = (exposure * held).sum(-1, keepdim=True)
+    variance = (exposure * (held - mean) ** 2).sum(-1)
+    return torch.stack([torch.special.entr(exposure).sum(-1), variance], -1)

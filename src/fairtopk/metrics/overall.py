@@ -16,16 +16,16 @@ from torch import Tensor
 
 from fairtopk.checks import checked_choice, checked_ks, checked_whole
 from fairtopk.errors import InputError
-from fairtopk.metrics.gaps import NOTIONS
-from fairtopk.metrics.intervals import interval, ratios, resampled
-from fairtopk.metrics.tops import Tops, measured_groups, measured_lists
-from fairtopk.tensors import (
-    Labels,
-    Values,
-    checked_groups,
-    checked_relevance,
-    checked_scores,
+from fairtopk.metrics.gaps import (
+    NOTIONS,
+    CheckedLists,
+    Tops,
+    checked_lists,
+    measured,
+    measured_at,
 )
+from fairtopk.metrics.intervals import interval, over, resampled
+from fairtopk.tensors import Values
 
 BY_RANK = "rank_exposure_gap"
 
@@ -49,49 +49,38 @@ class Overall(NamedTuple):
     undefined: int
 
 
-def of_groups(amounts: Tensor, counts: Tensor) -> Tensor:
-    """Return what `overall` takes, ``[Q, 2 G, 1]``: numerators, then denominators."""
-    return torch.cat([amounts, counts.to(amounts)], dim=1)
-
-
-def overall(sums: Tensor, value: Callable[[Tensor], Tensor], seed: int) -> Overall:
-    """Return what `value` makes of the ratios of groups, over all lists.
-
-    Args:
-        sums: Numerators of each group, then denominators, ``[Q, 2 G]``.
-        value: Takes ratios of at least two groups, ``[..., G]``.
-        seed: Of the resamples.
-    """
-    return overalls({"": sums}, value, seed)[""]
-
-
 def overalls(
     sums: Mapping[str, Tensor], value: Callable[[Tensor], Tensor], seed: int
 ) -> dict[str, Overall]:
-    """Return `overall` of several sums over the same lists, from one set of resamples."""
+    """Return what `value` makes of the ratios of groups over all lists, by name.
+
+    Args:
+        sums: Numerators of each group, then denominators, ``[Q, 2 G]``; all of the same lists,
+            which are resampled once.
+        value: Takes ratios of at least two groups, ``[..., G]``.
+        seed: Of the resamples.
+    """
     seed = checked_whole("seed", seed, least=0)
-    held = {name: one.double().cpu() for name, one in sums.items()}
-    again = resampled(torch.cat(list(held.values()), dim=-1).numpy(), seed)
-    widths = np.cumsum([one.shape[-1] for one in held.values()])[:-1]
+    columns = [one.double().cpu() for one in sums.values()]
+    again = resampled(torch.cat(columns, dim=-1).numpy(), seed)
+    widths = np.cumsum([one.shape[-1] for one in columns])[:-1]
     found = {}
-    for (name, one), resamples in zip(
-        held.items(), np.split(again, widths, axis=-1), strict=True
+    for name, own, resamples in zip(
+        sums, columns, np.split(again, widths, axis=-1), strict=True
     ):
-        found[name] = _overall(one, torch.from_numpy(ratios(resamples)), value)
+        counts = own.chunk(2, dim=-1)[1]
+        n = int((counts.sum(-1) > 0).sum())
+        by_group = torch.from_numpy(over(*np.split(own.sum(0).numpy(), 2)))
+        there = counts.sum(0) > 0
+        whole, (low, high) = torch.nan, (torch.nan, torch.nan)
+        if there.sum() >= 2:
+            whole = float(value(by_group[there]))
+            # A resample without one of these groups has no value, and is left out.
+            ratios = torch.from_numpy(over(*np.split(resamples, 2, axis=-1)))
+            low, high = interval(value(ratios[:, there]).numpy()).tolist()
+        by_number = tuple(by_group.tolist())
+        found[name] = Overall(whole, (low, high), by_number, n, len(own) - n)
     return found
-
-
-def _overall(sums: Tensor, resamples: Tensor, value: Callable[[Tensor], Tensor]) -> Overall:
-    counts = sums.chunk(2, dim=-1)[1]
-    n = int((counts.sum(-1) > 0).sum())
-    by_group = torch.from_numpy(ratios(sums.sum(0).numpy()))
-    there = counts.sum(0) > 0
-    found, bounds = torch.nan, [torch.nan, torch.nan]
-    if there.sum() >= 2:
-        found = float(value(by_group[there]))
-        # A resample without one of these groups has no value, and is left out.
-        bounds = interval(value(resamples[:, there]).numpy()).tolist()
-    return Overall(found, (bounds[0], bounds[1]), tuple(by_group.tolist()), n, len(sums) - n)
 
 
 def rsp(
@@ -122,8 +111,8 @@ def rsp(
         >>> found.value, found.by_group
         (1.0, (0.0, 0.5))
     """
-    counted = measured_groups(group_counts, scores, groups, k=k, mask=mask)
-    return overall(counted, _spread, seed)
+    counted = measured_at(group_counts, checked_lists(scores, groups, mask), k)
+    return overalls({"rsp": counted}, _spread, seed)["rsp"]
 
 
 def reo(
@@ -148,13 +137,9 @@ def reo(
         >>> reo(scores, torch.tensor([[5, 0, 1]]), groups, k=1).by_group
         (0.0, 1.0)
     """
-    lists, valid = checked_scores(scores, mask)
-    grades = checked_relevance(relevance, lists, valid)
-    labels, ks = checked_groups(groups, lists, valid), (checked_whole("k", k, least=1),)
-    counted = measured_lists(
-        group_counts, lists, valid, ks, labels=_relevant_only(labels, grades)
-    )
-    return overall(counted[..., 0], _spread, seed)
+    lists = checked_lists(scores, groups, mask, relevance=relevance)
+    counted = measured_at(group_counts, _relevant_only(lists), k)
+    return overalls({"reo": counted}, _spread, seed)["reo"]
 
 
 def parities(
@@ -180,24 +165,23 @@ def parities(
         >>> {name: one.value for name, one in found.items()}
         {'rsp@1': 1.0, 'rsp@2': 1.0, 'reo@1': 1.0, 'reo@2': 1.0}
     """
-    lists, valid = checked_scores(scores, mask)
-    grades = checked_relevance(relevance, lists, valid)
-    labels, distinct = checked_groups(groups, lists, valid), checked_ks(ks)
-    if member is not None and (member.ndim != 2 or len(member) < labels.n_groups):
+    lists = checked_lists(scores, groups, mask, relevance=relevance)
+    distinct = checked_ks(ks)
+    if member is not None and (member.ndim != 2 or len(member) < lists.n_groups):
         raise InputError(
-            f"member must have a row for each of {labels.n_groups} groups and a column for "
+            f"member must have a row for each of {lists.n_groups} groups and a column for "
             f"each that they are in, got shape {list(member.shape)}"
         )
     counts = {
-        name: measured_lists(group_counts, lists, valid, distinct, labels=some)
-        for name, some in (("rsp", labels), ("reo", _relevant_only(labels, grades)))
+        name: measured(group_counts, some, distinct)
+        for name, some in (("rsp", lists), ("reo", _relevant_only(lists)))
     }
     return parities_of_counts(counts, distinct, seed=seed, member=member)
 
 
 def group_counts(tops: Tops) -> Tensor:
     """Return the items of each group in each top, then in the whole list, ``[Q, 2 G, K]``."""
-    return of_groups(tops.members, tops.size.expand_as(tops.members))
+    return torch.cat([tops.members, tops.size.expand_as(tops.members).to(tops.members)], dim=1)
 
 
 def parities_of_counts(
@@ -205,7 +189,12 @@ def parities_of_counts(
 ) -> dict[str, Overall]:
     """Return parity at every K, given `group_counts` of the items that count, by name."""
     if member is not None:
-        split = {f"{name}_split": _split(one, member) for name, one in counts.items()}
+        split = {}
+        for name, counted in counts.items():
+            halves = counted.chunk(2, dim=1)
+            table = member[: halves[0].shape[1]].to(counted)
+            parts = [torch.einsum("qgk,gp->qpk", half, table) for half in halves]
+            split[f"{name}_split"] = torch.cat(parts, dim=1)
         counts = {**counts, **split}
     sums = {
         f"{name}@{k}": counted[..., column]
@@ -215,15 +204,8 @@ def parities_of_counts(
     return overalls(sums, _spread, seed)
 
 
-def _split(counted: Tensor, member: Tensor) -> Tensor:
-    """Return `group_counts` of the groups that `member` says."""
-    halves = counted.chunk(2, dim=1)
-    table = member[: halves[0].shape[1]].to(counted)
-    return torch.cat([torch.einsum("qgk,gp->qpk", half, table) for half in halves], dim=1)
-
-
-def _relevant_only(labels: Labels, grades: Tensor) -> Labels:
-    return labels._replace(group=labels.group.masked_fill(grades <= 0, -1))
+def _relevant_only(lists: CheckedLists) -> CheckedLists:
+    return lists._replace(group=lists.group.masked_fill(lists.relevance <= 0, -1))
 
 
 def _spread(chances: Tensor) -> Tensor:
@@ -268,9 +250,13 @@ def impact_ratio(
 
     def gets(tops: Tops) -> Tensor:
         values = notion(tops)
-        return of_groups(values.nan_to_num(0.0), ~values.isnan())
+        return torch.cat([values.nan_to_num(0.0), (~values.isnan()).to(values)], dim=1)
 
-    return overall(measured_groups(gets, scores, groups, k=k, mask=mask), _low_to_high, seed)
+    found = measured_at(gets, checked_lists(scores, groups, mask), k)
+    least_to_most = overalls(
+        {metric: found}, lambda by_group: by_group.amin(-1) / by_group.amax(-1), seed
+    )
+    return least_to_most[metric]
 
 
 def impact_ratios(
@@ -303,8 +289,4 @@ def impact_ratios(
         low = values.masked_fill(absent, torch.inf).amin(-2)
         return (low / high).masked_fill((~absent).sum(-2) < 2, torch.nan)
 
-    return measured_groups(ratio, scores, groups, k=k, mask=mask)
-
-
-def _low_to_high(values: Tensor) -> Tensor:
-    return values.amin(-1) / values.amax(-1)
+    return measured_at(ratio, checked_lists(scores, groups, mask), k)

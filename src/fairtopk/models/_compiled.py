@@ -20,20 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import recycled, run_all
-from fairtopk.models._kernels import (
-    CERTAIN,
-    Dropout,
-    Floats,
-    Pairs,
-    Sides,
-    add_network,
-    first_layer,
-    group_pairs,
-    kept_units,
-    score_pairs,
-    sum_gradients,
-    sum_rows,
-)
+from fairtopk.models import _kernels as kernels
+from fairtopk.models._kernels import CERTAIN, Dropout, Floats, Pairs, Sides
 
 # Blocks depend on the batch alone. More than a few cost more than they balance: at 27,000 items
 # a pass forward and backward takes 6 % longer with 16 of them than with 8.
@@ -49,37 +37,38 @@ ROWS = 4_096  # of a table that memory is asked for at a time
 COLUMNS = 1_024  # items of a block, when all items are scored
 
 
-class Blocks(NamedTuple):
-    """Pairs grouped by item, and items by block.
+class Block(NamedTuple):
+    """Some items and their pairs: a piece of work.
 
     Attributes:
-        pairs: The pairs of the items.
-        rows: The items, ``[n]``; None if they are all there are.
-        slices: The blocks, as parts of the items.
+        items: Which of the items.
+        pairs: All pairs, with the offsets of these items only.
+        places: The lists and the slots of these items' pairs.
     """
 
+    items: slice
     pairs: Pairs
-    rows: Tensor | None
-    slices: list[slice]
-
-    def pairs_of(self, block: slice) -> Pairs:
-        """Return all pairs with the offsets of the items in `block` only."""
-        return self.pairs._replace(offsets=self.pairs.offsets[block.start : block.stop + 1])
+    places: tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
-def blocks_of(item: NDArray[np.int32], n_items: int) -> Blocks:
-    """Return the blocks of lists of items, ``[Q, L]``, out of `n_items`."""
-    pairs, rows = group_pairs(item, n_items), None
-    in_lists = np.diff(pairs.offsets) > 0
+def blocks_of(item: NDArray[np.int32], n_items: int) -> tuple[Tensor | None, list[Block]]:
+    """Return the items in lists, ``[Q, L]``, or None for all `n_items`, and their blocks."""
+    pairs, rows = kernels.group_pairs(item, n_items), None
+    offsets = pairs.offsets
+    in_lists = np.diff(offsets) > 0
     if np.count_nonzero(in_lists) < FEW * n_items:
         touched = np.flatnonzero(in_lists)
         rows = torch.from_numpy(touched)
-        pairs = pairs._replace(offsets=np.append(pairs.offsets[touched], item.size))
-    cost = pairs.offsets + ROW_COST * np.arange(len(pairs.offsets))
+        offsets = np.append(offsets[touched], item.size)
+    cost = offsets + ROW_COST * np.arange(len(offsets))
     count = min(1 + int(cost[-1]) // BLOCK_COST, MAX_BLOCKS)
     edges = np.unique(np.searchsorted(cost, np.linspace(0, cost[-1], count + 1))).tolist()
-    slices = [slice(start, stop) for start, stop in pairwise(edges)]
-    return Blocks(pairs, rows, slices or [slice(0, 0)])
+    blocks = []
+    for start, stop in list(pairwise(edges)) or [(0, 0)]:
+        own = offsets[start : stop + 1]
+        places = (pairs.row[own[0] : own[-1]], pairs.slot[own[0] : own[-1]])
+        blocks.append(Block(slice(start, stop), pairs._replace(offsets=own), places))
+    return rows, blocks
 
 
 class Weights(NamedTuple):
@@ -117,22 +106,6 @@ def detached(tensors: Sequence[Tensor]) -> Weights:
     return Weights._make([*plain[:first], tuple(plain[first:])])
 
 
-def product_weights(user: Tensor, item: Tensor) -> Weights:
-    """Return the weights of p_u · q_i, given the vectors of users and items."""
-    none = torch.empty(0, dtype=user.dtype)
-    return Weights(
-        product_user=user,
-        product_item=item,
-        product_output=torch.ones(user.shape[1], dtype=user.dtype),
-        network_user=none.expand(len(user), 0),
-        network_item=none.expand(len(item), 0),
-        user_layer=none.expand(0, 0),
-        user_bias=none,
-        item_layer=none.expand(0, 0),
-        network_output=none,
-    )
-
-
 class Lists(NamedTuple):
     """What is to be scored, and how.
 
@@ -168,7 +141,7 @@ class Part(NamedTuple):
 class Pass:
     """One batch of lists with the weights as they are.
 
-    A network of one hidden layer is a part of the fused loops in `kernels.neumf`. A deeper one
+    A network of one hidden layer is a part of the fused loops in `_kernels`. A deeper one
     has no units there; its layers run through torch, block by block.
 
     Args:
@@ -192,14 +165,14 @@ class Pass:
         item = self.lists.item
         self.gate = recycled((item.size if keep else 0, len(self.output)), np.uint8)
         scores = np.empty(item.shape, self.users.product.dtype)
-        run_all([partial(self._score, block, scores, keep) for block in self.blocks.slices])
+        run_all([partial(self._score, block, scores, keep) for block in self.blocks])
         return scores
 
     def gradients(self, grad: Floats) -> list[Tensor]:
         """Return the gradients of all weights, given that of the scores, ``[Q, L]``."""
         product, network = _like(self.vectors), _like(self.inputs)
         parts = run_all(
-            [partial(self._part, block, grad, product, network) for block in self.blocks.slices]
+            [partial(self._part, block, grad, product, network) for block in self.blocks]
         )
         of_product, of_network = run_all(
             [
@@ -218,74 +191,65 @@ class Pass:
 
     def _group_items(self) -> None:
         product, network = self.weights.product_item, self.weights.network_item
-        self.blocks = blocks_of(self.lists.item, len(product))
+        self.rows, self.blocks = blocks_of(self.lists.item, len(product))
         self.vectors, self.inputs = product, network
-        if self.blocks.rows is not None:
-            self.vectors = _like(product, len(self.blocks.rows))
-            self.inputs = _like(network, len(self.blocks.rows))
+        if self.rows is not None:
+            self.vectors = _like(product, len(self.rows))
+            self.inputs = _like(network, len(self.rows))
 
-    def _score(self, block: slice, scores: Floats, keep: bool) -> None:
-        weights, rows = self.weights, self.blocks.rows
-        pairs = self.blocks.pairs_of(block)
-        vectors, inputs = self.vectors[block], self.inputs[block]
-        if rows is not None:
-            torch.index_select(weights.product_item, 0, rows[block], out=vectors)
-            torch.index_select(weights.network_item, 0, rows[block], out=inputs)
+    def _score(self, block: Block, scores: Floats, keep: bool) -> None:
+        weights, (items, pairs, places) = self.weights, block
+        vectors, inputs = self.vectors[items], self.inputs[items]
+        if self.rows is not None:
+            torch.index_select(weights.product_item, 0, self.rows[items], out=vectors)
+            torch.index_select(weights.network_item, 0, self.rows[items], out=inputs)
         hidden, output = inputs @ weights.item_layer.T, self.output.numpy()
-        items = Sides(vectors.numpy(), hidden.numpy()[:, : len(output)])
+        sides = Sides(vectors.numpy(), hidden.numpy()[:, : len(output)])
         filled = (scores, self.gate)
-        score_pairs(pairs, self.users, items, output, self.lists.dropout, filled)
+        kernels.score_pairs(pairs, self.users, sides, output, self.lists.dropout, filled)
         if self.layers:
-            first = hidden.new_empty(len(_slots(pairs)[0]), hidden.shape[1])
-            first_layer(pairs, self.hidden.numpy(), hidden.numpy(), first.numpy())
+            first = hidden.new_empty(len(places[0]), hidden.shape[1])
+            kernels.first_layer(pairs, self.hidden.numpy(), hidden.numpy(), first.numpy())
             active = [first]
             for weight, bias in self.layers:
                 active.append(torch.addmm(bias, active[-1], weight.T).relu_())
             of_network = (active[-1] * self._mask(pairs)) @ weights.network_output
-            scores[_slots(pairs)] += of_network.numpy()
+            scores[places] += of_network.numpy()
             if keep:
-                self.active[block.start] = active
+                self.active[items.start] = active
 
-    def _part(self, block: slice, grad: Floats, product: Tensor, network: Tensor) -> Part:
+    def _part(self, block: Block, grad: Floats, product: Tensor, network: Tensor) -> Part:
         """Return the sums of a block, and fill its rows of the gradients of items' vectors."""
-        pairs, vectors = self.blocks.pairs_of(block), self.vectors[block].numpy()
+        items, pairs, places = block
+        vectors = self.vectors[items].numpy()
         of_users = Sides(*map(np.zeros_like, self.users))
         by_item = self.output.new_empty(len(vectors), len(self.output))
-        of_items = Sides(product[block].numpy(), by_item.numpy())
+        of_items = Sides(product[items].numpy(), by_item.numpy())
         both = (self.users.product, vectors)
-        sum_gradients(pairs, both, grad, self.gate, of_users, of_items)
-        by_user = torch.from_numpy(of_users.hidden)
-        deeper: list[Tensor] = []
-        if self.layers:
-            by_user, by_item, deeper = self._through_layers(block, grad)
-        torch.mm(by_item, self.factor[:, None] * self.weights.item_layer, out=network[block])
-        item_layer = by_item.T @ self.inputs[block]
+        kernels.sum_gradients(pairs, both, grad, self.gate, of_users, of_items)
+        by_user, deeper = torch.from_numpy(of_users.hidden), []
+        if self.layers:  # back through them, to the first layer
+            active, mask = self.active[items.start], self._mask(pairs)
+            slope = torch.tensor(grad[places])
+            through = slope[:, None] * self.weights.network_output * mask * (active[-1] > 0)
+            deeper = [slope @ (active[-1] * mask)]
+            for place, (weight, _) in reversed(list(enumerate(self.layers))):
+                below = active[place]
+                deeper = [through.T @ below, through.sum(0), *deeper]
+                through = through @ weight * (below > 0)
+            by_user = torch.zeros_like(self.hidden)
+            by_item = by_user.new_zeros(len(vectors), by_user.shape[1])
+            kernels.sum_rows(pairs, through.numpy(), by_user.numpy(), by_item.numpy())
+        torch.mm(by_item, self.factor[:, None] * self.weights.item_layer, out=network[items])
+        item_layer = by_item.T @ self.inputs[items]
         return Part(torch.from_numpy(of_users.product), by_user, item_layer, deeper)
-
-    def _through_layers(
-        self, block: slice, grad: Floats
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """Return the gradients of the first layer, by user and by item, and of what follows."""
-        pairs, active = self.blocks.pairs_of(block), self.active[block.start]
-        slope, mask = torch.tensor(grad[_slots(pairs)]), self._mask(pairs)
-        through = slope[:, None] * self.weights.network_output * mask * (active[-1] > 0)
-        deeper = [slope @ (active[-1] * mask)]
-        for (weight, _), below in zip(
-            reversed(self.layers), reversed(active[:-1]), strict=True
-        ):
-            deeper = [through.T @ below, through.sum(0), *deeper]
-            through = through @ weight * (below > 0)
-        by_user = torch.zeros_like(self.hidden)
-        by_item = by_user.new_zeros(block.stop - block.start, by_user.shape[1])
-        sum_rows(pairs, through.numpy(), by_user.numpy(), by_item.numpy())
-        return by_user, by_item, deeper
 
     def _product_gradients(self, parts: list[Part], items: Tensor) -> list[Tensor]:
         weights, query = self.weights, self.lists.query
         by_user = reduce(add, (part.product for part in parts))
         return [
             self._spread(weights.product_user, query, by_user * weights.product_output),
-            self._spread(weights.product_item, self.blocks.rows, items),
+            self._spread(weights.product_item, self.rows, items),
             (by_user * self.product).sum(0),
         ]
 
@@ -305,7 +269,7 @@ class Pass:
         rows = by_user @ (factor * weights.user_layer)
         return [
             self._spread(weights.network_user, query, rows),
-            self._spread(weights.network_item, self.blocks.rows, items),
+            self._spread(weights.network_item, self.rows, items),
             factor * user_layer,
             self.factor * bias,
             factor * item_layer,
@@ -315,7 +279,7 @@ class Pass:
 
     def _mask(self, pairs: Pairs) -> Tensor:
         output = self.weights.network_output
-        kept = torch.from_numpy(kept_units(pairs, self.lists.dropout, len(output)))
+        kept = torch.from_numpy(kernels.kept_units(pairs, self.lists.dropout, len(output)))
         return kept.to(output.dtype) * self.scale
 
     def _spread(self, table: Tensor, rows: Tensor | None, values: Tensor) -> Tensor:
@@ -337,12 +301,6 @@ def _like(table: Tensor, rows: int | None = None) -> Tensor:
     # Whole steps, so that batches with other numbers of rows find the memory of those before.
     room = (-(-count // ROWS) * ROWS, table.shape[1])
     return torch.from_numpy(recycled(room, table.numpy().dtype))[:count]
-
-
-def _slots(pairs: Pairs) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return the places in the lists of the pairs of some items, their offsets given."""
-    some = slice(pairs.offsets[0], pairs.offsets[-1])
-    return pairs.row[some], pairs.slot[some]
 
 
 def is_compiled(backend: str, table: Tensor) -> bool:
@@ -403,7 +361,7 @@ def catalogue_scores(weights: Weights, query: Tensor) -> Tensor:
         block = slice(start, start + COLUMNS)
         torch.mm(user, weights.product_item[block].T, out=torch.from_numpy(scores[:, block]))
         items = weights.item_layer @ weights.network_item[block].T
-        add_network(hidden.numpy(), items.numpy(), output, start, scores)
+        kernels.add_network(hidden.numpy(), items.numpy(), output, start, scores)
 
     run_all([partial(score, start) for start in range(0, n_items, COLUMNS)])
     return torch.from_numpy(scores)

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled, summing
-from fairtopk.kernels.csr import offsets_of
 from fairtopk.kernels.random import GOLDEN, mix, stream
 
 CERTAIN = 256  # values of a draw, a byte
@@ -58,28 +57,24 @@ class Dropout(NamedTuple):
     keep: int
 
 
+@compiled
 def group_pairs(item: NDArray[np.int32], n_items: int) -> Pairs:
     """Return the slots of lists, ``[Q, L]``, by item; those of an item in their given order."""
-    offsets = offsets_of(item.ravel(), n_items)
-    pairs = Pairs(offsets, np.empty(item.size, np.int32), np.empty(item.size, np.int32))
-    _fill_pairs(item, offsets[:-1].copy(), pairs.row, pairs.slot)
-    return pairs
-
-
-@compiled
-def _fill_pairs(
-    item: NDArray[np.int32],
-    following: NDArray[np.int64],
-    rows: NDArray[np.int32],
-    slots: NDArray[np.int32],
-) -> None:
-    """Fill in the pairs; `following` is where the next of each item goes."""
+    offsets = np.zeros(n_items + 1, np.int64)
+    for row in range(item.shape[0]):
+        for slot in range(item.shape[1]):
+            offsets[item[row, slot] + 1] += 1
+    for one in range(n_items):
+        offsets[one + 1] += offsets[one]
+    following = offsets[:-1].copy()  # where the next pair of each item goes
+    rows, slots = np.empty(item.size, np.int32), np.empty(item.size, np.int32)
     for row in range(item.shape[0]):
         for slot in range(item.shape[1]):
             place = following[item[row, slot]]
             rows[place] = row
             slots[place] = slot
             following[item[row, slot]] += 1
+    return Pairs(offsets, rows, slots)
 
 
 @compiled

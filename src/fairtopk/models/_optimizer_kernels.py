@@ -104,7 +104,19 @@ def adam_rows(
         grads: Their gradients in the last step, ``[n, width]``; ``[0, width]`` if it was one
             without.
     """
-    scalars = _scalars(table.weight, rule)
+    # All are of the type of the weights: a loop that mixes types is slower. The last two are
+    # the least that averages may be: what is just above does not leave the range of normal
+    # numbers within a chunk of steps, unless a beta is small, and then it is soon 0.
+    kind, tiny = table.weight.dtype.type, np.finfo(table.weight.dtype).tiny
+    scalars = (
+        kind(rule.beta_1),
+        kind(1 - rule.beta_1),
+        kind(rule.beta_2),
+        kind(1 - rule.beta_2),
+        kind(rule.decay),
+        kind(tiny * min(max(rule.beta_1, LEAST_BETA) ** -CHUNK, 1e8)),
+        kind(tiny * min(max(rule.beta_2, LEAST_BETA) ** -CHUNK, 1e8)),
+    )
     now = steps.first + len(steps.rate) - 1
     missed = len(steps.rate) - (len(grads) > 0)
     for place in range(len(rows)):
@@ -129,25 +141,33 @@ def _replay(
     scalars: Scalars,
 ) -> None:
     """Take the steps from `missed[0]` to before `missed[1]` in a row, without a gradient."""
-    zero = table.weight.dtype.type(0)
+    beta_1, _, beta_2, _, _, _, _ = scalars
+    zero, width = table.weight.dtype.type(0), table.weight.shape[1]
     # What a row moves by then shrinks with every step, so once it is nothing it stays so:
     # m / sqrt(v) does by beta_1 / sqrt(beta_2), and the corrections make it no larger.
     fades = rule.decay == 0 and rule.beta_1 * rule.beta_1 <= rule.beta_2
     start, stop = missed
     for chunk in range(start, stop, CHUNK):
         _flush(table, row, scalars)
-        if fades and not _moves(table, row, (steps.rate[chunk], steps.eps[chunk]), scalars):
+        moves, column = not fades, 0
+        while not moves and column < width:
+            root = np.sqrt(beta_2 * table.second[row, column])
+            change = steps.rate[chunk] * beta_1 * table.first[row, column]
+            change /= root + steps.eps[chunk]
+            moves = table.weight[row, column] - change != table.weight[row, column]
+            column += 1
+        if not moves:
             # The steps that are left change only the averages: all are taken at once.
             kind, count = table.weight.dtype.type, stop - chunk
             keep_1, keep_2 = kind(rule.beta_1**count), kind(rule.beta_2**count)
-            for column in range(table.weight.shape[1]):
+            for column in range(width):
                 table.first[row, column] *= keep_1
                 table.second[row, column] *= keep_2
             _flush(table, row, scalars)
             return
         for step in range(chunk, min(chunk + CHUNK, stop)):
             rate, eps = steps.rate[step], steps.eps[step]
-            for column in range(table.weight.shape[1]):
+            for column in range(width):
                 _move(table, (row, column), zero, (rate, eps), scalars)
 
 
@@ -182,41 +202,6 @@ def _flush(table: AdamTable, row: int, scalars: Scalars) -> None:
         first, second = table.first[row, column], table.second[row, column]
         table.first[row, column] = zero if abs(first) < least_1 else first
         table.second[row, column] = zero if second < least_2 else second
-
-
-@dividing
-def _moves(
-    table: AdamTable, row: int, step: tuple[np.floating, np.floating], scalars: Scalars
-) -> bool:
-    """Return whether a step without gradient and weight decay changes a weight of a row."""
-    beta_1, _, beta_2, _, _, _, _ = scalars
-    rate, eps = step
-    for column in range(table.weight.shape[1]):
-        root = np.sqrt(beta_2 * table.second[row, column])
-        change = rate * beta_1 * table.first[row, column] / (root + eps)
-        if table.weight[row, column] - change != table.weight[row, column]:
-            return True
-    return False
-
-
-@dividing
-def _scalars(weight: Floats, rule: AdamRule) -> Scalars:
-    """Return betas, what each is short of 1, decay, and the least that averages may be.
-
-    All are of the type of the weights: a loop that mixes types is slower. What is just above
-    the least does not leave the range of normal numbers within a chunk of steps, unless a beta
-    is small, and then it is soon 0.
-    """
-    kind, tiny = weight.dtype.type, np.finfo(weight.dtype).tiny
-    return (
-        kind(rule.beta_1),
-        kind(1 - rule.beta_1),
-        kind(rule.beta_2),
-        kind(1 - rule.beta_2),
-        kind(rule.decay),
-        kind(tiny * min(max(rule.beta_1, LEAST_BETA) ** -CHUNK, 1e8)),
-        kind(tiny * min(max(rule.beta_2, LEAST_BETA) ** -CHUNK, 1e8)),
-    )
 
 
 class MomentumTable(NamedTuple):

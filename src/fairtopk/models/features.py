@@ -43,37 +43,55 @@ class Standardise(nn.Module):
 
 
 class FeatureScorer(nn.Module):
-    """Scores documents by their features; see `feature_scorer` for the arguments.
+    """Scores documents by their features.
 
     The output weighs, without a constant, which would move no ranking: for "linear" the
     features; for "mlp" the last of some hidden layers, each with layer norm, ReLU and dropout;
     for "attention" the result of self-attention over the list, where each document sees the
     others.
+
+    Args:
+        name: Linear in the features, a network, or attention over the list.
+        n_features: Number of features.
+        hidden: Widths of the network's layers; the attention takes the first as its width.
+        dropout: Share of units left out in training.
+        seed: Of its random start.
     """
 
     def __init__(
-        self, name: FeatureModel, n_features: int, hidden: tuple[int, ...], dropout: float
+        self,
+        name: FeatureModel,
+        n_features: int,
+        *,
+        hidden: tuple[int, ...] = (64,),
+        dropout: float = 0.1,
+        seed: int = 0,
     ) -> None:
         super().__init__()
+        if name not in FEATURE_MODELS:
+            raise InputError(
+                f"a model of features is one of {', '.join(FEATURE_MODELS)}, got {name!r}"
+            )
         self.name = name
         self.scale = Standardise(n_features)
         width = n_features
-        if name == "mlp":
-            parts: list[nn.Module] = []
-            for units in hidden:
-                parts += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU()]
-                parts += [nn.Dropout(dropout)]
-                width = units
-            self.layers: nn.Module = nn.Sequential(*parts)
-        elif name == "attention":
-            width = hidden[0]
-            self.enter = nn.Linear(n_features, width)
-            heads = max(count for count in range(1, HEADS + 1) if width % count == 0)
-            layer = nn.TransformerEncoderLayer(
-                width, heads, 2 * width, dropout, batch_first=True, norm_first=True
-            )
-            self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
-        self.output = nn.Linear(width, 1, bias=False)
+        with seeded(seed):
+            if name == "mlp":
+                parts: list[nn.Module] = []
+                for units in hidden:
+                    parts += [nn.Linear(width, units), nn.LayerNorm(units), nn.ReLU()]
+                    parts += [nn.Dropout(dropout)]
+                    width = units
+                self.layers: nn.Module = nn.Sequential(*parts)
+            elif name == "attention":
+                width = hidden[0]
+                self.enter = nn.Linear(n_features, width)
+                heads = max(count for count in range(1, HEADS + 1) if width % count == 0)
+                layer = nn.TransformerEncoderLayer(
+                    width, heads, 2 * width, dropout, batch_first=True, norm_first=True
+                )
+                self.layers = nn.TransformerEncoder(layer, LAYERS, enable_nested_tensor=False)
+            self.output = nn.Linear(width, 1, bias=False)
 
     def inputs(self, values: Tensor, mask: Tensor) -> Tensor:
         """Return what the output weighs, ``[Q, L, width]``."""
@@ -120,28 +138,3 @@ class OfTable(nn.Module):
         output = self.scorer.output
         bound = output.in_features**-0.5
         nn.init.uniform_(output.weight, -bound, bound, generator=generator)
-
-
-def feature_scorer(
-    name: FeatureModel,
-    n_features: int,
-    *,
-    hidden: tuple[int, ...] = (64,),
-    dropout: float = 0.1,
-    seed: int = 0,
-) -> FeatureScorer:
-    """Return a scorer of features at its random start.
-
-    Args:
-        name: Linear in the features, a network, or attention over the list.
-        n_features: Number of features.
-        hidden: Widths of the network's layers; the attention takes the first as its width.
-        dropout: Share of units left out in training.
-        seed: Of its start.
-    """
-    if name not in FEATURE_MODELS:
-        raise InputError(
-            f"a model of features is one of {', '.join(FEATURE_MODELS)}, got {name!r}"
-        )
-    with seeded(seed):
-        return FeatureScorer(name, n_features, hidden, dropout)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
-from fairtopk.models._compiled import ItemBias, is_compiled, pair_scores, product_weights
+from fairtopk.models._compiled import ItemBias, Weights, is_compiled, pair_scores
 from fairtopk.models._torch import products, rows_of
 
 
@@ -49,7 +49,18 @@ class MatrixFactorization(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return the scores of a batch, ``[Q, L]``."""
         if self.compiled:
-            weights = product_weights(self.user.weight, self.item.weight)
+            none = self.user.weight.new_empty(0)
+            weights = Weights(
+                product_user=self.user.weight,
+                product_item=self.item.weight,
+                product_output=self.user.weight.new_ones(self.user.embedding_dim),
+                network_user=none.expand(self.user.num_embeddings, 0),
+                network_item=none.expand(self.item.num_embeddings, 0),
+                user_layer=none.expand(0, 0),
+                user_bias=none,
+                item_layer=none.expand(0, 0),
+                network_output=none,
+            )
             scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
             bias: Tensor = ItemBias.apply(self.bias.weight, batch.item)  # type: ignore[no-untyped-call]
             return scores + bias

@@ -18,16 +18,7 @@ from torch.optim.optimizer import ParamsT
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.models._optimizer_kernels import (
-    AdamRule,
-    AdamTable,
-    MomentumRule,
-    MomentumTable,
-    adam_rows,
-    adam_steps,
-    momentum_rows,
-    rows_behind,
-)
+from fairtopk.models import _optimizer_kernels as kernels
 
 Array = NDArray[Any]
 Advance = Callable[[Array, Array], None]  # brings rows up, given their gradients
@@ -212,7 +203,7 @@ def _behind(state: dict[str, Tensor], rows: Tensor | None = None) -> Array:
             f"rows of this parameter are numbered from 0 to {len(last) - 1}, got "
             f"{numbers.min()} to {numbers.max()}"
         )
-    return rows_behind(numbers, last, now)
+    return kernels.rows_behind(numbers, last, now)
 
 
 def _row_gradients(grad: Tensor, state: dict[str, Tensor]) -> tuple[Array, Array]:
@@ -224,7 +215,7 @@ def _row_gradients(grad: Tensor, state: dict[str, Tensor]) -> tuple[Array, Array
     rows = grad._indices()[0].numpy()
     # Rising rows, as the compiled scorer gives them, have none twice, which is quick to see.
     rising = bool((rows[1:] > rows[:-1]).all())
-    if not rising and len(rows_behind(rows, last, now + 1)) < len(rows):
+    if not rising and len(kernels.rows_behind(rows, last, now + 1)) < len(rows):
         grad = grad.coalesce()
         rows = grad.indices()[0].numpy()
     if (last[rows] < now).any():
@@ -275,14 +266,14 @@ class LazyAdam(LazyOptimizer):
 
     def _rule(self, group: dict[str, Any]) -> tuple[float, ...]:
         values = (group["lr"], *group["betas"], group["eps"], group["weight_decay"])
-        return AdamRule(*map(float, values))
+        return kernels.AdamRule(*map(float, values))
 
     def _advance(
         self, table: Sequence[Array], rule: Sequence[float], oldest: int, now: int
     ) -> Advance:
-        common = AdamRule(*rule)
-        steps = adam_steps(common, oldest + 1, now, table[0].dtype)
-        return partial(adam_rows, AdamTable(*table), common, steps)
+        common = kernels.AdamRule(*rule)
+        steps = kernels.adam_steps(common, oldest + 1, now, table[0].dtype)
+        return partial(kernels.adam_rows, kernels.AdamTable(*table), common, steps)
 
 
 class LazyMomentum(LazyOptimizer):
@@ -321,12 +312,19 @@ class LazyMomentum(LazyOptimizer):
     def _rule(self, group: dict[str, Any]) -> tuple[float, ...]:
         keep = float(group["momentum"])
         fresh = 1 - float(group["dampening"]) if keep else 1.0
-        return MomentumRule(float(group["lr"]), keep, fresh, float(group["weight_decay"]))
+        return kernels.MomentumRule(
+            float(group["lr"]), keep, fresh, float(group["weight_decay"])
+        )
 
     def _advance(
         self, table: Sequence[Array], rule: Sequence[float], oldest: int, now: int
     ) -> Advance:
-        return partial(momentum_rows, MomentumTable(*table), MomentumRule(*rule), now)
+        return partial(
+            kernels.momentum_rows,
+            kernels.MomentumTable(*table),
+            kernels.MomentumRule(*rule),
+            now,
+        )
 
 
 def state_layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

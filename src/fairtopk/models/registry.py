@@ -1,11 +1,22 @@
-"""The table of models by name, to which other code may add."""
+"""The table of models by name, and rows that other packages add to it and to that of methods.
 
-from collections.abc import Callable
+A package that is installed next to this one names a module in its entry points,
+
+    [project.entry-points."fairtopk.plugins"]
+    mine = "my_package.ranking"
+
+which is imported when a config has a name that this package does not know, in the worker
+processes of a sweep too. A value with a function, ``my_package:register``, is also called.
+"""
+
+import re
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal
 
-from fairtopk.errors import KindError
-from fairtopk.plugins import check_name, load_plugins
+from fairtopk.errors import InputError, KindError
 
 if TYPE_CHECKING:  # a config is checked without torch
     from torch import nn
@@ -71,3 +82,30 @@ def register_model(name: str, build: "Callable[..., nn.Module]") -> None:
             f"torch.nn.Module, got {build!r}"
         )
     MODELS[name] = Model("ids", build=build)
+
+
+@cache
+def load_plugins() -> None:
+    """Import what installed packages offer, once."""
+    for point in entry_points(group="fairtopk.plugins"):
+        try:
+            found = point.load()
+            if callable(found):
+                found()
+        except Exception as error:
+            raise InputError(f"the plugin {point.value} cannot be loaded: {error}") from error
+
+
+def check_name(kind: str, name: object, taken: Collection[str]) -> None:
+    """Refuse a name that cannot be given to a new method or model, or that is taken."""
+    if not isinstance(name, str):
+        raise KindError(f"the name of a {kind} must be text, got {name!r}")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._+-]*", name):  # it is part of folders' names
+        raise InputError(
+            f"the name of a {kind} must be of lower-case letters, digits, '.', '+', '_' and "
+            f"'-', got {name!r}"
+        )
+    if name in taken:
+        raise InputError(
+            f"there already is a {kind} {name!r}; choose another name than {', '.join(taken)}"
+        )

@@ -19,7 +19,7 @@ from pydantic import (
 
 from fairtopk.checks import checked_choice, checked_number
 from fairtopk.errors import InputError, KindError
-from fairtopk.plugins import check_name, load_plugins
+from fairtopk.models.registry import check_name, load_plugins
 
 MOST = 10_000_000  # the largest count in a config
 MOST_ENTRIES = 100  # of a list in a config: widths, K, epochs
@@ -56,6 +56,7 @@ class Method:
         ranks_catalogue: Whether it can rank the whole catalogue.
         learns_catalogue: Whether it learns the order of the catalogue, not of sampled lists.
         starts_from: The method whose scorer it starts from; None for its own warm-up alone.
+        is_teacher: Whether other methods start from the scorer that it trains.
         keeps_last_epoch: Whether the last epoch is kept, not the best: a game against an
             adversary has no best one, and in the first epochs, where NDCG is high, the
             adversary has had no effect yet.
@@ -80,6 +81,7 @@ class Method:
     ranks_catalogue: bool = True
     learns_catalogue: bool = False
     starts_from: str | None = None
+    is_teacher: bool = False
     keeps_last_epoch: bool = False
 
     @property
@@ -114,7 +116,7 @@ _SHARED = Method(
 
 METHODS: dict[str, Method] = {
     "song": Method(),
-    BASELINE: Method(selects=True),
+    BASELINE: Method(selects=True, is_teacher=True),
     "listnet": Method(ranking="listnet"),
     "deltr": Method(ranking="listnet", fairness="list", least_groups=2),
     "ng-de": Method(selects=True, fairness="list", least_groups=2),

@@ -6,7 +6,7 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 
 | paper | code |
 | --- | --- |
-| Eqs. 1-2 NDCG, rank | `metrics.ndcg`, `lists.ranking.rank` |
+| Eqs. 1-2 NDCG, rank | `metrics.ndcg`, `lists.batch.rank` |
 | Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
 | Eq. 5 exposure | `exposure.group_exposure` |

@@ -1,15 +1,14 @@
-"""What scikit-learn asks of an estimator, without needing scikit-learn.
+"""`ft.FairRanker`: one object that is fitted, ranks, recommends, is measured, saved and loaded.
 
-Only methods that scikit-learn itself calls import it.
-
-A fair ranker in one object: fit, predict, rank, recommend, evaluate, save, load.
+It is an estimator of scikit-learn without needing scikit-learn: only the methods that
+scikit-learn itself calls import it, and ``__init__`` stores its parameters as they are given.
 """
 
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import narwhals as nw
 import numpy as np
@@ -34,77 +33,15 @@ from fairtopk.rankers.frames import frame_like, frame_of, ids_of
 from fairtopk.rankers.saved import KIND, read_ranker
 from fairtopk.storage import save_tensors
 
-
-class Estimator:
-    """Parameters are stored as given to ``__init__`` under their names, and nothing else is."""
-
-    @classmethod
-    def _names(cls) -> list[str]:
-        return sorted(
-            name for name in inspect.signature(cls.__init__).parameters if name != "self"
-        )
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; there are none within others."""
-        return {name: getattr(self, name) for name in self._names()}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters by name, for the next `fit`."""
-        names = self._names()
-        for name, value in params.items():
-            if name not in names:
-                raise InputError(
-                    f"{type(self).__name__} has no parameter {name!r}; "
-                    f"it has {', '.join(names)}"
-                )
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = inspect.signature(type(self).__init__).parameters
-        changed = {
-            name: value
-            for name, value in self.get_params().items()
-            if value is not defaults[name].default and value != defaults[name].default
-        }
-        shown = ", ".join(f"{name}={value!r}" for name, value in changed.items())
-        return f"{type(self).__name__}({shown})"
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags  # type: ignore[import-untyped]
-
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=True, positive_only=True),
-            input_tags=InputTags(),
-            requires_fit=True,
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
-
-    def get_metadata_routing(self) -> Any:
-        """Return that `fit` and `score` take the lists and groups of rows beside X and y.
-
-        scikit-learn keeps ``groups`` for its splitters, so that groups of items are called
-        ``item_groups`` there.
-        """
-        from sklearn.utils.metadata_routing import (  # type: ignore[import-untyped]
-            MetadataRequest,
-        )
-
-        request = MetadataRequest(owner=type(self).__name__)
-        for method, names in {
-            "fit": ("qid", "item_groups"),
-            "score": ("qid",),
-            "predict": ("qid",),
-        }.items():
-            for name in names:
-                getattr(request, method).add_request(param=name, alias=True)
-        return request
+AnyRanker = FeatureRanker | IdRanker
+Ranker = TypeVar("Ranker", FeatureRanker, IdRanker)
 
 
-class FairRanker(Estimator):
+class NotFittedError(InputError, AttributeError):
+    """A ranker was used before `fit`."""
+
+
+class FairRanker:
     """A ranker whose top K is relevant and fair, and which serves without groups.
 
     ``robust`` alone cannot: it ranks by `rank_with_groups`, and refuses `predict` and `rank`.
@@ -187,9 +124,7 @@ class FairRanker(Estimator):
                 raise InputError(
                     f"lists of users and items hold all of it; leave out {extra[0]}"
                 )
-            self.fitted_: FeatureRanker | IdRanker = IdRanker.fit(
-                X, id_config(self.get_params())
-            )
+            self.fitted_: AnyRanker = IdRanker.fit(X, id_config(self.get_params()))
             return self
         if y is None:
             raise InputError(
@@ -208,7 +143,7 @@ class FairRanker(Estimator):
             X: Features, as in `fit`.
             qid: The list of each row, which only ``attention`` reads.
         """
-        return self._of_features("predict").predict(X, qid)
+        return self._fitted_as(FeatureRanker, "predict").predict(X, qid)
 
     def rank(self, X: Any, qid: Any = None, k: int | None = None) -> Any:  # noqa: N803
         """Return the rows of each list from the best on, as a frame of the kind of `X`.
@@ -223,7 +158,7 @@ class FairRanker(Estimator):
         """
         if k is not None:
             checked_whole("k", k, least=1)
-        return self._of_features("rank").rank(X, qid, k)
+        return self._fitted_as(FeatureRanker, "rank").rank(X, qid, k)
 
     def rank_with_groups(
         self,
@@ -245,7 +180,9 @@ class FairRanker(Estimator):
         """
         if k is not None:
             checked_whole("k", k, least=1)
-        return self._of_features("rank_with_groups").rank_with_groups(X, qid, groups, k)
+        return self._fitted_as(FeatureRanker, "rank_with_groups").rank_with_groups(
+            X, qid, groups, k
+        )
 
     def recommend(self, users: Any = None, k: int = 10, *, include_rated: bool = False) -> Any:
         """Return the best items of the whole catalogue for each user: user, item, rank, score.
@@ -260,7 +197,7 @@ class FairRanker(Estimator):
             k: Items for each; a warning tells that the catalogue has fewer.
             include_rated: Whether items that a user rated in training may be among them.
         """
-        ranker = self._of_ids("recommend")
+        ranker = self._fitted_as(IdRanker, "recommend")
         checked_flag("include_rated", include_rated)
         ids, frame = ids_of(users)
         found = ranker.recommend(ids, k, include_rated=include_rated)
@@ -296,19 +233,18 @@ class FairRanker(Estimator):
             protocol: For users and items: sampled lists, or the full catalogue.
             unrated: Unrated items of a sampled list.
         """
-        ks = _ks(self.k if k is None else k)
+        ks = list(one_or_several_ks(self.k if k is None else k))
         if isinstance(X, HeldOut):
             way = checked_choice("protocol", protocol, ("sampled", "full"))
-            ids = self._of_ids("evaluate, given users and items,")
+            ids = self._fitted_as(IdRanker, "evaluate, given users and items,")
             values = ids.evaluate(X, ks, protocol=way, unrated=unrated)
         else:
             if isinstance(X, Lists):
                 raise InputError("evaluate takes a part of a split; give lists.test")
             if y is None:
                 raise InputError("evaluate needs y, the relevance of each row")
-            values = self._of_features("evaluate, given features,").evaluate(
-                X, y, qid, groups, ks
-            )
+            documents = self._fitted_as(FeatureRanker, "evaluate, given features,")
+            values = documents.evaluate(X, y, qid, groups, ks)
         means = means_with_intervals(values, seed=0)
         rows = [
             (name, one.mean, *one.ci95, one.n, one.undefined) for name, one in means.items()
@@ -318,7 +254,7 @@ class FairRanker(Estimator):
 
     def score(self, X: Any, y: Any = None, *, qid: Any = None) -> float:  # noqa: N803
         """Return the mean NDCG at the ranker's first `k`; scikit-learn's searches read it."""
-        k = _ks(self.k)[0]
+        k = one_or_several_ks(self.k)[0]
         found = nw.from_native(self.evaluate(X, y, qid=qid, k=k))
         return float(found.filter(nw.col("metric") == f"ndcg@{k}")["mean"][0])
 
@@ -363,44 +299,85 @@ class FairRanker(Estimator):
     @property
     def n_features_in_(self) -> int:
         """Number of features."""
-        return len(self._of_features("n_features_in_").names)
+        return len(self._fitted_as(FeatureRanker, "n_features_in_").names)
 
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
         """Names of the columns of a frame that the ranker was fitted on."""
-        fitted = self._of_features("feature_names_in_")
+        fitted = self._fitted_as(FeatureRanker, "feature_names_in_")
         if not fitted.by_name:
             raise AttributeError("a ranker fitted on an array has no feature_names_in_")
         return np.array(fitted.names, dtype=object)
 
-    def _fitted(self, what: str) -> FeatureRanker | IdRanker:
+    def _fitted(self, what: str) -> AnyRanker:
         if not hasattr(self, "fitted_"):
             raise NotFittedError(f"this ranker is not fitted yet; call fit before {what}")
         return self.fitted_
 
-    def _of_features(self, what: str) -> FeatureRanker:
+    def _fitted_as(self, kind: type[Ranker], what: str) -> Ranker:
+        """Return the trained ranker for `what`, which needs one of that kind."""
         fitted = self._fitted(what)
-        if not isinstance(fitted, FeatureRanker):
-            raise InputError(
-                f"{what} needs a ranker of features, and this one is of users and items"
-            )
+        if not isinstance(fitted, kind):
+            needed, own = "features", "users and items"
+            if isinstance(fitted, FeatureRanker):
+                needed, own = own, needed
+            raise InputError(f"{what} needs a ranker of {needed}, and this one is of {own}")
         return fitted
 
-    def _of_ids(self, what: str) -> IdRanker:
-        fitted = self._fitted(what)
-        if not isinstance(fitted, IdRanker):
-            raise InputError(
-                f"{what} needs a ranker of users and items, and this one is of features"
-            )
-        return fitted
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; there are none within others."""
+        names = inspect.signature(type(self).__init__).parameters.keys() - {"self"}
+        return {name: getattr(self, name) for name in sorted(names)}
 
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters by name, for the next `fit`."""
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InputError(
+                    f"{type(self).__name__} has no parameter {name!r}; "
+                    f"it has {', '.join(known)}"
+                )
+            setattr(self, name, value)
+        return self
 
-class NotFittedError(InputError, AttributeError):
-    """A ranker was asked for something before `fit`."""
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        changed = (
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value is not defaults[name].default and value != defaults[name].default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
 
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags  # type: ignore[import-untyped]
 
-def _ks(k: int | Sequence[int]) -> list[int]:
-    return list(one_or_several_ks(k))
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=True, positive_only=True),
+            input_tags=InputTags(),
+            requires_fit=True,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "fitted_")
+
+    def get_metadata_routing(self) -> Any:
+        """Return which arguments besides X and y scikit-learn hands to `fit` and `score`.
+
+        scikit-learn keeps ``groups`` for its splitters, so that groups of items are called
+        ``item_groups`` there.
+        """
+        from sklearn.utils.metadata_routing import (  # type: ignore[import-untyped]
+            MetadataRequest,
+        )
+
+        request = MetadataRequest(owner=type(self).__name__)
+        request.fit.add_request(param="item_groups", alias=True)
+        for method in (request.fit, request.score, request.predict):
+            method.add_request(param="qid", alias=True)
+        return request
 
 
 def _plain(value: Any) -> Any:

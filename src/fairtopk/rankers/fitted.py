@@ -18,7 +18,7 @@ from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.lists.queries import SLOTS, feature_batches
 from fairtopk.lists.users import HeldOut, Lists, Ratings
-from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable, feature_scorer
+from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import RobustSettings
 from fairtopk.rankers.fitting import FeatureSettings, fit_features, on_table
@@ -34,10 +34,10 @@ from fairtopk.rankers.frames import (
 )
 from fairtopk.rankers.saved import check_rated, check_weights
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.runs.build import build_scorer
+from fairtopk.runs.build import build_model, build_scorer
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import build_trainer
+from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.recommend import Catalogue, catalogue_of, recommend
 from fairtopk.storage import Saved
 from fairtopk.training.loop import under
@@ -63,7 +63,7 @@ class IdRanker(NamedTuple):
     @classmethod
     def fit(cls, lists: Lists, config: Config) -> "IdRanker":
         """Return a ranker trained on a split, at the epoch that its validation part chose."""
-        scorer = build_scorer(config, lists.data)
+        scorer = build_model(config, lists)
         trainer = build_trainer(config, lists, scorer)
         for _ in trainer.run():
             pass
@@ -115,7 +115,7 @@ class IdRanker(NamedTuple):
         weights = under("scorer", tensors)
         rest = {name: value for name, value in tensors.items() if name[:7] != "scorer."}
         check_rated(rest, ids.n_users, ids.n_items)
-        scorer = build_scorer(config, ids)
+        scorer = build_scorer(config, ids.n_users, ids.n_items)
         check_weights(weights, scorer.state_dict())
         scorer.load_state_dict(weights)
         rated = {name: value.numpy() for name, value in under("rated", tensors).items()}
@@ -258,7 +258,7 @@ class FeatureRanker(NamedTuple):
             about[name] = tuple(about[name])
         n_features, robust = len(about["names"]), saved.about.get("robust")
         scorer: FeatureScorer | RobustRanker
-        scorer = base = feature_scorer(about["model"], n_features, hidden=about["hidden"])
+        scorer = base = FeatureScorer(about["model"], n_features, hidden=about["hidden"])
         if robust is not None:
             settings = RobustSettings(**robust["settings"])
             table = OfTable(base, torch.empty(0, n_features))

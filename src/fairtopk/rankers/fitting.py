@@ -30,7 +30,7 @@ from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, MethodConfig
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import build_trainer
+from fairtopk.runs.trainer import build_trainer
 from fairtopk.terminal import shown
 
 BATCH_SIZE, DROPOUT = 32, 0.1

@@ -11,18 +11,8 @@ from rich.table import Table
 from fairtopk.checks import checked_path
 from fairtopk.errors import InputError, KindError
 from fairtopk.reporting.tables import latex_table
+from fairtopk.runs import result as files
 from fairtopk.runs.config_file import load_config
-from fairtopk.runs.result import (
-    CONFIG,
-    METRICS,
-    USER,
-    DamagedError,
-    Owner,
-    per_query_path,
-    read_queries,
-    read_result,
-    resume_command,
-)
 from fairtopk.statistics import Difference, holm, paired_differences
 from fairtopk.storage import Saved, replacing, write_text
 from fairtopk.terminal import add_row, as_text, shown, table
@@ -135,20 +125,39 @@ def compare(
     """
     a, b = checked_path("run_a", run_a), checked_path("run_b", run_b)
     of_a, of_b = _per_query(a), _per_query(b)
-    _check_alike(a, b, of_a, of_b)
-    both = [name for name in of_a.about["metrics"] if name in of_b.about["metrics"]]
-    if not both:
+    about = of_a.about
+    for key, (words, advice) in ALIKE.items():
+        first, second = about.get(key), of_b.about.get(key)
+        if first != second:
+            raise InputError(
+                f"{a} and {b} cannot be compared: {words} is {first} in the one, {second} in "
+                f"the other; {advice}"
+            )
+    if not torch.equal(of_a.tensors[files.USER], of_b.tensors[files.USER]):
+        raise InputError(
+            f"{a} and {b} cannot be compared: they rank different users or queries"
+        )
+    names = [name for name in about["metrics"] if name in of_b.about["metrics"]]
+    if not names:
         raise InputError(f"{a} and {b} have no metric in common; measure both at one K")
-    names = both if metrics is None else _checked_names(metrics, both)
+    if metrics is not None:
+        if not isinstance(metrics, Sequence):
+            raise KindError(f"metrics must be a list of names, got {shown(metrics)}")
+        chosen = [metrics] if isinstance(metrics, str) else list(metrics)
+        unknown = [name for name in chosen if name not in names]
+        if unknown or not chosen:
+            got = shown(unknown[0]) if unknown else "none"
+            raise InputError(f"metrics must be of {', '.join(names)}, got {got}")
+        names = chosen
     changes = paired_differences(
         {name: of_a.tensors[name] for name in names},
         {name: of_b.tensors[name] for name in names},
     )
     corrected = holm([change.p for change in changes.values()]).tolist()
-    about = of_a.about
+    folders = [path if path.is_dir() else path.parent for path in (a, b)]
     return Comparison(
-        a=_name(a),
-        b=_name(b),
+        a=folders[0].resolve().name,
+        b=folders[1].resolve().name,
         lists=f"{about['part']}, {about['protocol']} lists of {about['data']}",
         metrics=changes,
         p_holm=dict(zip(changes, corrected, strict=True)),
@@ -156,55 +165,26 @@ def compare(
 
 
 def _per_query(path: Path) -> Saved:
-    metrics = path / METRICS if path.is_dir() else path
+    """Return the values of each query of a run's folder or metrics file."""
+    metrics, config = path / files.METRICS if path.is_dir() else path, path / files.CONFIG
     if not metrics.exists():
-        if (path / CONFIG).exists():
+        if config.exists():
             raise InputError(
                 f"{path} is not finished, so it holds no result; go on with: "
-                f"{resume_command(path)}"
+                f"{files.resume_command(path)}"
             )
         raise InputError(
             f"{path} {'holds no result' if path.is_dir() else 'does not exist'}; {GIVE}"
         )
     try:
-        owner = Owner(load_config(path / CONFIG)) if (path / CONFIG).exists() else None
-        result = read_result(metrics, owner)
-    except DamagedError as error:
+        owner = files.Owner(load_config(config)) if config.exists() else None
+        result = files.read_result(metrics, owner)
+    except files.DamagedError as error:
         raise InputError(f"{metrics} is not a metrics file, or damaged; {GIVE}") from error
-    kept = per_query_path(metrics)
+    kept = files.per_query_path(metrics)
     if not kept.exists():
         raise InputError(
             f"{metrics} has no {kept.name} next to it with the values of each query; measure "
             f"the run again with fairtopk evaluate, and give the metrics file that it writes"
         )
-    return read_queries(kept, result)
-
-
-def _check_alike(a: Path, b: Path, of_a: Saved, of_b: Saved) -> None:
-    for key, (words, advice) in ALIKE.items():
-        first, second = of_a.about.get(key), of_b.about.get(key)
-        if first != second:
-            raise InputError(
-                f"{a} and {b} cannot be compared: {words} is {first} in the one, {second} in "
-                f"the other; {advice}"
-            )
-    if not torch.equal(of_a.tensors[USER], of_b.tensors[USER]):
-        raise InputError(
-            f"{a} and {b} cannot be compared: they rank different users or queries"
-        )
-
-
-def _checked_names(metrics: Sequence[str], known: Sequence[str]) -> list[str]:
-    if not isinstance(metrics, Sequence):
-        raise KindError(f"metrics must be a list of names, got {shown(metrics)}")
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        got = shown(unknown[0]) if unknown else "none"
-        raise InputError(f"metrics must be of {', '.join(known)}, got {got}")
-    return names
-
-
-def _name(path: Path) -> str:
-    """Return the name of a run's folder."""
-    return (path if path.is_dir() else path.parent).resolve().name
+    return files.read_queries(kept, result)

@@ -12,7 +12,7 @@ would.
 
 import json
 import math
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from scipy.stats import t as student_t  # type: ignore[import-untyped]
 
 from fairtopk.metrics.names import GAPS, MSE, OVERALL, lists_label
-from fairtopk.reporting.results import USER, Result
+from fairtopk.reporting.results import Result
+from fairtopk.runs.result import USER
 from fairtopk.statistics import FLIPS, Difference, holm, paired_differences
 from fairtopk.storage import load_tensors
 
@@ -34,19 +35,12 @@ Tests = dict[str, dict[str, Difference]]  # by name of a point and of a metric
 
 
 class Cell(NamedTuple):
-    """A mean and its 95 % interval: over seeds, or with one seed over users.
+    """A mean and its 95 % interval: over seeds, or with one seed over users."""
 
-    Attributes:
-        mean: NaN without a value.
-        low: Lower end of the interval; NaN where there is none.
-        high: Its upper end.
-        seeds: Number of seeds with a value.
-    """
-
-    mean: float
-    low: float
+    mean: float  # NaN without a value
+    low: float  # NaN, as `high`, without an interval
     high: float
-    seeds: int = 1
+    seeds: int = 1  # number of seeds with a value
 
     @property
     def half(self) -> float:
@@ -66,19 +60,12 @@ def seed_mean(values: Sequence[float]) -> Cell:
 
 @dataclass(frozen=True)
 class Point:
-    """Runs that differ in seed only.
+    """Runs that differ in seed only."""
 
-    Attributes:
-        curve: Name of its curve.
-        label: The weight of its penalty.
-        results: One per seed, by seed.
-        values: Each metric that some seed has.
-    """
-
-    curve: str
-    label: str
-    results: list[Result]
-    values: dict[str, Cell]
+    curve: str  # name of its curve
+    label: str  # the weight of its penalty
+    results: list[Result]  # one per seed, by seed
+    values: dict[str, Cell]  # each metric that some seed has
 
     @property
     def name(self) -> str:
@@ -97,21 +84,13 @@ class Point:
 
 @dataclass(frozen=True)
 class View:
-    """All results on the same kind of lists.
+    """All results on the same kind of lists."""
 
-    Attributes:
-        label: Which lists.
-        ks: Every K, rising.
-        gaps: Every gap, such as ``exposure_gap``.
-        curves: Name to points, by weight.
-        base: The colour-blind point that others are compared with, or None.
-    """
-
-    label: str
-    ks: list[int]
-    gaps: list[str]
-    curves: dict[str, list[Point]]
-    base: Point | None
+    label: str  # which lists
+    ks: list[int]  # every K, rising
+    gaps: list[str]  # every gap, such as ``exposure_gap``
+    curves: dict[str, list[Point]]  # name to points, by weight
+    base: Point | None  # the colour-blind point that others are compared with
 
     @property
     def points(self) -> list[Point]:
@@ -122,8 +101,89 @@ class View:
 def views_of(results: list[Result]) -> list[View]:
     """Return a view for each set of lists, in the order in which they were found."""
     by_lists = _grouped(results, lambda result: _key(result.lists))
-    labels = _distinct_labels([found[0].lists for found in by_lists])
-    return [_view(label, found) for label, found in zip(labels, by_lists, strict=True)]
+    lists = [found[0].lists for found in by_lists]
+    views = []
+    for found, one in zip(by_lists, lists, strict=True):
+        # Labels that would be equal name what differs.
+        alike = [other for other in lists if lists_label(other) == lists_label(one)]
+        keys = [key for key in one if len({_key(other.get(key)) for other in alike}) > 1]
+        label = ", ".join([lists_label(one), *(f"{key} {one[key]}" for key in keys)])
+        views.append(_view(label, found))
+    return views
+
+
+def _view(label: str, results: list[Result]) -> View:
+    curves = _curves(results)
+    names = {name for result in results for name in result.metrics}
+    ks = sorted({int(name.partition("@")[2]) for name in names if name.startswith("ndcg@")})
+    known = (*GAPS, *OVERALL)
+    measured = {name.partition("@")[0].removesuffix(MSE) for name in names}
+    others = [name for name in measured if "gap" in name and not name.endswith(NOT_GAPS)]
+    gaps = [name for name in known if name in measured] + sorted({*others} - {*known})
+
+    def as_base(point: Point) -> tuple[bool, float]:
+        """Methods that have no penalty first, then by NDCG."""
+        ndcg = point.mean(f"ndcg@{ks[0]}")
+        return not point.label, -math.inf if math.isnan(ndcg) else ndcg
+
+    blind = [point for points in curves.values() for point in points if not point.penalised]
+    return View(label, ks, gaps, curves, max(blind, key=as_base, default=None))
+
+
+def _curves(results: list[Result]) -> dict[str, list[Point]]:
+    """Return the points of each curve by its name: the method, and what sets it apart."""
+    named: dict[str, list[Result]] = {}
+    for of_method in _grouped(results, lambda result: result.run.method):
+        curves = _grouped(of_method, lambda result: _key(result.run.settings))
+        presets = {_key(curve[0].run.settings.get("method.preset")) for curve in curves}
+        for curve in curves:
+            settings = curve[0].run.settings
+            # A preset fills in other keys: within one, these say nothing.
+            alike = [
+                other[0].run.settings
+                for other in curves
+                if other[0].run.settings.get("method.preset") == settings.get("method.preset")
+            ]
+            keys = [key for key in settings if len({_key(one.get(key)) for one in alike}) > 1]
+            if len(presets) > 1:
+                keys = ["method.preset", *keys]
+            parts = [f"{key.rpartition('.')[2]} {settings.get(key)}" for key in keys]
+            name = curve[0].run.method
+            named[f"{name} ({', '.join(parts)})" if parts else name] = curve
+
+    def weight(result: Result) -> tuple[str, float]:
+        return result.run.weight or ("", 0.0)
+
+    # Methods without a weight come first.
+    order = sorted(named, key=lambda name: (named[name][0].run.weight is not None, name))
+    return {
+        name: [
+            point_of(name, found)
+            for found in sorted(_grouped(named[name], weight), key=lambda of: weight(of[0]))
+        ]
+        for name in order
+    }
+
+
+def point_of(curve: str, results: list[Result]) -> Point:
+    """Return runs that differ in seed only as a point of a curve."""
+    results = sorted(results, key=lambda result: result.run.seed)
+    label = ""
+    if results[0].run.weight is not None:
+        of, weight = results[0].run.weight
+        # In few digits, unless that would make two weights equal.
+        label = f"{of} = {weight:g}" if float(f"{weight:g}") == weight else f"{of} = {weight!r}"
+    values = {}
+    for name in dict.fromkeys(name for result in results for name in result.metrics):
+        found = [result.metrics.get(name, {}) for result in results]
+        if len(found) == 1:
+            numbers = found[0]["mean"], *(found[0].get("ci95") or (None, None))
+            mean, low, high = (math.nan if one is None else float(one) for one in numbers)
+            values[name] = Cell(mean, low, high)
+        else:
+            means = [float(one["mean"]) for one in found if one.get("mean") is not None]
+            values[name] = seed_mean([mean for mean in means if not math.isnan(mean)])
+    return Point(curve, label, results, values)
 
 
 def fairest(view: View, gap: str, k: int, *, loss: float) -> Point | None:
@@ -150,118 +210,6 @@ def fairest(view: View, gap: str, k: int, *, loss: float) -> Point | None:
     if within:
         return min(within, key=lambda point: point.mean(of_gap))
     return max(known, key=lambda point: point.mean(ndcg), default=None)
-
-
-def _view(label: str, results: list[Result]) -> View:
-    names = {name for result in results for name in result.metrics}
-    ks = sorted({int(name.partition("@")[2]) for name in names if name.startswith("ndcg@")})
-    curves = {
-        name: sorted(
-            (point_of(name, found) for found in _grouped(members, _weight)),
-            key=lambda point: _weight(point.results[0]),
-        )
-        for name, members in sorted(_curve_names(results).items(), key=_weighed_last)
-    }
-    points = [point for members in curves.values() for point in members]
-    blind = [point for point in points if not point.penalised]
-    base = max(blind, key=lambda point: _as_base(point, ks[0]), default=None)
-    return View(label, ks, _gaps(names), curves, base)
-
-
-def _as_base(point: Point, k: int) -> tuple[bool, float]:
-    """Return the order of candidates for the base: methods without a penalty, then NDCG."""
-    ndcg = point.mean(f"ndcg@{k}")
-    return not point.label, -math.inf if math.isnan(ndcg) else ndcg
-
-
-def _gaps(names: Iterable[str]) -> list[str]:
-    """Return the measured gaps, known ones first."""
-    known = (*GAPS, *OVERALL)
-    found = {name.partition("@")[0].removesuffix(MSE) for name in names}
-    found = {
-        name
-        for name in found
-        if name in known or ("gap" in name and not name.endswith(NOT_GAPS))
-    }
-    return [name for name in known if name in found] + sorted(found - set(known))
-
-
-def point_of(curve: str, results: list[Result]) -> Point:
-    """Return runs that differ in seed only as a point of a curve."""
-    results = sorted(results, key=lambda result: result.run.seed)
-    weight = results[0].run.weight
-    label = f"{weight[0]} = {_weight_text(weight[1])}" if weight is not None else ""
-    return Point(curve, label, results, _values(results))
-
-
-def _weight_text(weight: float) -> str:
-    """Return a weight in few digits, unless that would make two weights equal."""
-    short = f"{weight:g}"
-    return short if float(short) == weight else repr(weight)
-
-
-def _values(results: list[Result]) -> dict[str, Cell]:
-    names = list(dict.fromkeys(name for result in results for name in result.metrics))
-    if len(results) == 1:
-        return {name: _cell_of_one(results[0].metrics[name]) for name in names}
-    means = {name: [_mean(result, name) for result in results] for name in names}
-    return {
-        name: seed_mean([value for value in values if not math.isnan(value)])
-        for name, values in means.items()
-    }
-
-
-def _cell_of_one(found: dict[str, Any]) -> Cell:
-    values = found["mean"], *(found.get("ci95") or (None, None))
-    mean, low, high = (math.nan if value is None else float(value) for value in values)
-    return Cell(mean, low, high)
-
-
-def _mean(result: Result, name: str) -> float:
-    mean = result.metrics.get(name, {}).get("mean")
-    return math.nan if mean is None else float(mean)
-
-
-def _curve_names(results: list[Result]) -> dict[str, list[Result]]:
-    """Return the results of each curve by its name: the method, and what sets it apart."""
-    named: dict[str, list[Result]] = {}
-    for of_method in _grouped(results, lambda result: result.run.method):
-        curves = _grouped(of_method, lambda result: _key(result.run.settings))
-        presets = {_key(curve[0].run.settings.get("method.preset")) for curve in curves}
-        for curve in curves:
-            settings = curve[0].run.settings
-            # A preset fills in other keys: within one, these say nothing.
-            alike = [
-                other[0].run.settings
-                for other in curves
-                if other[0].run.settings.get("method.preset") == settings.get("method.preset")
-            ]
-            keys = [key for key in settings if len({_key(one.get(key)) for one in alike}) > 1]
-            if len(presets) > 1:
-                keys = ["method.preset", *keys]
-            parts = [f"{key.rpartition('.')[2]} {settings.get(key)}" for key in keys]
-            name = curve[0].run.method
-            named[f"{name} ({', '.join(parts)})" if parts else name] = curve
-    return named
-
-
-def _distinct_labels(lists: list[dict[str, Any]]) -> list[str]:
-    """Return the label of each set of lists; labels that would be equal name what differs."""
-    labels = []
-    for one in lists:
-        alike = [other for other in lists if lists_label(other) == lists_label(one)]
-        keys = [key for key in one if len({_key(other.get(key)) for other in alike}) > 1]
-        labels.append(", ".join([lists_label(one), *(f"{key} {one[key]}" for key in keys)]))
-    return labels
-
-
-def _weighed_last(named: tuple[str, list[Result]]) -> tuple[bool, str]:
-    name, results = named
-    return results[0].run.weight is not None, name
-
-
-def _weight(result: Result) -> tuple[str, float]:
-    return result.run.weight or ("", 0.0)
 
 
 def _key(value: Any) -> str:
@@ -317,7 +265,7 @@ def paired_values(
         metrics: Names; those that a run lacks are left out.
 
     Returns:
-        None if they share no users or no metrics.
+        NaN for users whom a seed has no value of; None if they share no users or no metrics.
     """
     pairs = []
     for result in point.results:
@@ -330,23 +278,15 @@ def paired_values(
     names = [name for name in metrics if all(name in one.values for p in pairs for one in p)]
     if not len(users) or not names:
         return None
-    a, b = (
-        {name: _over_seeds([pair[side] for pair in pairs], users, name) for name in names}
-        for side in (0, 1)
-    )
-    return a, b
-
-
-def _over_seeds(
-    found: list[Queries], users: NDArray[np.int64], name: str
-) -> NDArray[np.float64]:
-    """Return the mean over seeds for some users; NaN if a seed has none, ``[users]``."""
-    rows = [
-        one.values[name][np.argsort(one.user)[np.searchsorted(np.sort(one.user), users)]]
-        for one in found
-    ]
-    mean: NDArray[np.float64] = np.stack(rows).astype(float).mean(0)
-    return mean
+    means: tuple[dict[str, NDArray[np.float64]], ...] = ({}, {})
+    for side, found in enumerate(zip(*pairs, strict=True)):
+        rows = [
+            np.argsort(one.user)[np.searchsorted(np.sort(one.user), users)] for one in found
+        ]
+        for name in names:
+            values = [one.values[name][row] for one, row in zip(found, rows, strict=True)]
+            means[side][name] = np.stack(values).astype(float).mean(0)
+    return means[0], means[1]
 
 
 def user_values(result: Result, metrics: list[str]) -> Queries | None:

@@ -55,30 +55,31 @@ def write_figures(views: list[View], rankings: dict[int, Rankings], folder: Path
         for place, view in enumerate(views):
             # With its number: labels may differ in what a file name leaves out.
             start = f"{place + 1}-{slug(view.label)}-" if len(views) > 1 else ""
+            measured = {name for point in view.points for name in point.values}
             for gap in [gap + form for gap in view.gaps for form in ("", MSE)]:
-                figure = _trade_off(view, gap, names)
-                if figure is not None:
-                    written += save(figure, folder / f"{start}tradeoff-{slug(gap)}")
+                ks = [k for k in view.ks if f"{gap}@{k}" in measured]
+                if not ks:
+                    continue
+                figure = Figure(figsize=(2.35 * len(ks) + 0.3, 2.6), layout="constrained")
+                panels = figure.subplots(1, len(ks), squeeze=False)[0]
+                for k, panel in zip(ks, panels, strict=True):
+                    for name, points in view.curves.items():
+                        metrics = f"{gap}@{k}", f"ndcg@{k}"
+                        draw_curve(panel, points, metrics, names.index(name))
+                    name_axes(panel, gap)
+                    panel.set_title(f"K = {k}", fontsize=8)
+                lines, labels = panels[0].get_legend_handles_labels()
+                columns = min(5, len(labels))
+                figure.legend(lines, labels, loc="outside upper center", ncols=columns)
+                written += save(figure, folder / f"{start}tradeoff-{slug(gap)}")
             if place in rankings:
-                written += save(_pictures(rankings[place]), folder / f"{start}rankings")
+                found = rankings[place]
+                sides = {
+                    f"before: {found.before}": found.rows_before,
+                    f"after: {found.after}": found.rows_after,
+                }
+                written += save(pictures(sides, found.groups), folder / f"{start}rankings")
     return written
-
-
-def _trade_off(view: View, gap: str, names: list[str]) -> Figure | None:
-    measured = {name for point in view.points for name in point.values}
-    ks = [k for k in view.ks if f"{gap}@{k}" in measured]
-    if not ks:
-        return None
-    figure = Figure(figsize=(2.35 * len(ks) + 0.3, 2.6), layout="constrained")
-    panels = figure.subplots(1, len(ks), squeeze=False)[0]
-    for k, panel in zip(ks, panels, strict=True):
-        for name, points in view.curves.items():
-            draw_curve(panel, points, (f"{gap}@{k}", f"ndcg@{k}"), names.index(name))
-        name_axes(panel, gap)
-        panel.set_title(f"K = {k}", fontsize=8)
-    lines, labels = panels[0].get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside upper center", ncols=min(5, len(labels)))
-    return figure
 
 
 def draw_curve(
@@ -121,21 +122,13 @@ def draw_curve(
 
 def name_axes(panel: Axes, gap: str) -> None:
     """Say what the axes of a drawn panel are, the gap in a power of ten if it is small."""
-    power = _power(panel.get_xlim()[1])
-
-    def told(x: float, _: float) -> str:
-        return f"{x / 10.0**power:.3g}"
-
+    largest = panel.get_xlim()[1]
+    power = math.floor(math.log10(largest)) if 0 < largest < 0.01 else 0
     unit = f"\nin 10{str(power).translate(RAISED)}" if power else ""
-    panel.xaxis.set_major_formatter(told)
+    panel.xaxis.set_major_formatter(lambda x, _: f"{x / 10.0**power:.3g}")
     panel.xaxis.set_major_locator(MaxNLocator(5))
     panel.set_xlabel(f"{heading(gap)}{unit}")
     panel.set_ylabel("NDCG")
-
-
-def _power(largest: float) -> int:
-    """Return the power of ten that an axis is told in; 0 for numbers that are easily read."""
-    return math.floor(math.log10(largest)) if 0 < largest < 0.01 else 0
 
 
 def reach(cells: Floats) -> Floats:
@@ -143,14 +136,6 @@ def reach(cells: Floats) -> Floats:
     sides = np.stack([cells[:, 0] - cells[:, 1], cells[:, 2] - cells[:, 0]])
     shown: Floats = np.nan_to_num(sides).clip(min=0)
     return shown
-
-
-def _pictures(found: Rankings) -> Figure:
-    sides = {
-        f"before: {found.before}": found.rows_before,
-        f"after: {found.after}": found.rows_after,
-    }
-    return pictures(sides, found.groups)
 
 
 def pictures(sides: Mapping[str, Sequence[str]], groups: tuple[str, str]) -> Figure:

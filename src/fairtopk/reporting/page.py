@@ -7,10 +7,10 @@ browser from using any network.
 
 import json
 import warnings
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import version
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
-from fairtopk.auditing.terminal import is_loud
+from fairtopk.auditing.records import is_loud
 from fairtopk.checks import checked_path
 from fairtopk.errors import InputError
 from fairtopk.metrics.names import LOGGED, heading, label, logged_label, page_definitions
@@ -64,7 +64,13 @@ def report(
     for words in sweep.left_out:
         warnings.warn(words, stacklevel=2)
     views = views_of(sweep.results)
-    rankings, reasons = _rankings(folder, views)
+    load, rankings, reasons = cached_loader(), {}, []
+    for place, view in enumerate(views):
+        found = rankings_of(folder, view, load)
+        if isinstance(found, Rankings):
+            rankings[place] = found
+        else:
+            reasons.append(f"Rankings before and after, {view.label}: left out, {found}.")
     sweep = with_reranked(folder, replace(sweep, missing=[*sweep.missing, *reasons]))
     views = views_of(sweep.results)
     if drawn is not None:
@@ -73,18 +79,6 @@ def report(
         write_figures(views, rankings, drawn)
     write_text(path, sweep_page(sweep, views, rankings))
     return path
-
-
-def _rankings(folder: Path, views: list[View]) -> tuple[dict[int, Rankings], list[str]]:
-    """Return the rankings of each view, and the reasons why others have none."""
-    load, found, reasons = cached_loader(), {}, []
-    for place, view in enumerate(views):
-        rankings = rankings_of(folder, view, load)
-        if isinstance(rankings, Rankings):
-            found[place] = rankings
-        else:
-            reasons.append(f"Rankings before and after, {view.label}: left out, {rankings}.")
-    return found, reasons
 
 
 def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
@@ -99,8 +93,13 @@ def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
 
 
 def safe_json(data: Any) -> Markup:
-    """Return data as JSON that may stand in a script element; NaN becomes null."""
-    text = json.dumps(_rounded(jsonable(data)), separators=(",", ":"), allow_nan=False)
+    """Return data as JSON that may stand in a script element, with numbers of six digits.
+
+    NaN becomes null.
+    """
+    text = json.dumps(jsonable(data), allow_nan=False)
+    rounded = json.loads(text, parse_float=lambda digits: float(f"{float(digits):.6g}"))
+    text = json.dumps(rounded, separators=(",", ":"))
     for sign, code in UNSAFE.items():
         text = text.replace(sign, code)
     return Markup(text)
@@ -117,84 +116,50 @@ def _environment() -> Environment:
     )
 
 
-def _rounded(value: Any) -> Any:
-    """Return JSON with numbers of six digits."""
-    if isinstance(value, dict):
-        return {str(name): _rounded(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_rounded(one) for one in value]
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 def disagreements(views: list[View]) -> list[str]:
     """Return a sentence for each method and weight on which the two protocols disagree.
 
     A point is fairer, or less fair, than the colour-blind point of the same lists if their
     intervals do not overlap.
     """
-    return [
-        sentence
-        for sampled, full in _pairs(views)
-        for sentence in _between(sampled, full, _by_both(sampled, full))
-    ]
+    sentences = []
+    for sampled, full in permutations(views, 2):
+        lists = [view.points[0].results[0].lists for view in (sampled, full)]
+        if [of.get("protocol") for of in lists] != ["sampled", "full"]:
+            continue
+        rest = [{key: of[key] for key in of if key not in BY_PROTOCOL} for of in lists]
+        if rest[0] != rest[1]:
+            continue
+        on_catalogue = {point.name: point for point in full.points}
+        base = sampled.base
+        if base is None or base.name not in on_catalogue:
+            continue
+        for point in sampled.points:
+            if point.name not in on_catalogue:
+                continue
+            less_fair = [
+                k
+                for k in sampled.ks
+                if _change(on_catalogue[base.name], on_catalogue[point.name], DECIDES, k) > 0
+            ]
+            for gap in CALLED_FAIRER:
+                ks = [str(k) for k in less_fair if _change(base, point, gap, k) < 0]
+                if ks:
+                    sentences.append(
+                        f"{point.name}, {full.label}: at K = {', '.join(ks)} it is fairer than "
+                        f"{base.name} on sampled lists ({label(gap)}), but less fair on the "
+                        f"full catalogue ({label(DECIDES)})"
+                    )
+                    break
+    return sentences
 
 
-def _between(sampled: View, full: View, both: list[tuple[Point, Point]]) -> Iterator[str]:
-    """Yield the sentences about two views, for the points that are in `both`."""
-    base = next((pair for pair in both if pair[0] is sampled.base), None)
-    if base is None:
-        return
-    for pair in both:
-        for gap in CALLED_FAIRER:
-            ks = [str(k) for k in sampled.ks if _opposite(base, pair, gap, k)]
-            if ks:
-                yield (
-                    f"{pair[0].name}, {full.label}: at K = {', '.join(ks)} it is fairer than "
-                    f"{base[0].name} on sampled lists ({label(gap)}), but less fair on the "
-                    f"full catalogue ({label(DECIDES)})"
-                )
-                break
-
-
-def _by_both(sampled: View, full: View) -> list[tuple[Point, Point]]:
-    """Return the points that were measured with both protocols, as pairs."""
-    on_catalogue = {point.name: point for point in full.points}
-    return [
-        (point, on_catalogue[point.name])
-        for point in sampled.points
-        if point.name in on_catalogue
-    ]
-
-
-def _opposite(base: tuple[Point, Point], pair: tuple[Point, Point], gap: str, k: int) -> bool:
-    """Return whether a point is fairer than the base on sampled lists, but not on others."""
-    fairer = _change(base[0], pair[0], f"{gap}@{k}") < 0
-    return fairer and _change(base[1], pair[1], f"{DECIDES}@{k}") > 0
-
-
-def _change(base: Point, point: Point, name: str) -> int:
+def _change(base: Point, point: Point, gap: str, k: int) -> int:
     """Return -1 if a gap is smaller than the base's, 1 if it is larger, else 0."""
-    before, after = base.values.get(name), point.values.get(name)
+    before, after = (of.values.get(f"{gap}@{k}") for of in (base, point))
     if before is None or after is None:
         return 0
     return int(before.high < after.low) - int(after.high < before.low)
-
-
-def _pairs(views: list[View]) -> Iterator[tuple[View, View]]:
-    """Yield views of sampled lists and of the full catalogue that agree in all else."""
-    for sampled in views:
-        for full in views:
-            kinds = (_of(sampled).get("protocol"), _of(full).get("protocol"))
-            if kinds == ("sampled", "full") and _rest(sampled) == _rest(full):
-                yield sampled, full
-
-
-def _of(view: View) -> dict[str, object]:
-    return view.points[0].results[0].lists
-
-
-def _rest(view: View) -> dict[str, object]:
-    return {key: value for key, value in _of(view).items() if key not in BY_PROTOCOL}
 
 
 def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -> str:
@@ -206,21 +171,38 @@ def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -
         rankings: Rankings before and after, by place of the view.
     """
     runs = list({result.run.name: result.run for result in sweep.results}.values())
+    methods = list(dict.fromkeys(run.method for run in runs))
+    seeds = len({run.seed for run in runs})
     warned = [f"{run.name}: {warning}" for run in runs for warning in run.warnings]
+    alarms = [
+        (run.name, record.get("epoch", 0), alarm)
+        for run in runs
+        for record in run.log
+        for alarm in record.get("alarms", [])
+    ]
+    sharing: dict[tuple[tuple[str, str], ...], list[str]] = {}  # provenance to its runs
+    for run in runs:
+        if run.provenance:
+            known = {key: value for key, value in run.provenance.items() if key != "seed"}
+            sharing.setdefault(tuple(_flat(known)), []).append(run.name)
     return rendered(
         "sweep.html",
         _script_data(views, runs, rankings),
         title=sweep.title,
-        summary=_summary(views, runs),
+        summary=(
+            f"{count(len(runs), 'run')} of {count(len(methods), 'method')} "
+            f"({', '.join(methods)}), {count(seeds, 'seed')}, "
+            f"measured on {count(len(views), 'set')} of lists."
+        ),
         views=views,
         tables=results_tables(views),
         has_rankings=bool(rankings),
         logged=_logged(runs),
-        alarms=_alarms(runs),
+        alarms=alarms,
         warnings=[*warned, *disagreements(views)],
         meanings=page_definitions(),
         missing=sweep.missing,
-        provenances=_provenances(runs),
+        provenances=list(sharing.items()),
         runs=runs,
     )
 
@@ -228,45 +210,42 @@ def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -
 def _script_data(
     views: list[View], runs: list[Run], rankings: dict[int, Rankings]
 ) -> dict[str, Any]:
-    names = list(dict.fromkeys(name for view in views for name in view.curves))
+    names = dict.fromkeys(name for view in views for name in view.curves)
     places = {run.name: place for place, run in enumerate(runs)}
-    gaps = dict.fromkeys(gap for view in views for gap in view.gaps)
+    drawn = []
+    for view in views:
+        points = [
+            {
+                "curve": point.curve,
+                "name": point.name,
+                "label": point.label,
+                "values": point.values,
+                "runs": [
+                    {
+                        "run": places[result.run.name],
+                        "seed": result.run.seed,
+                        "spread": result.spread,
+                        "values": {name: of["mean"] for name, of in result.metrics.items()},
+                    }
+                    for result in point.results
+                ],
+            }
+            for point in view.points
+        ]
+        base = view.points.index(view.base) if view.base is not None else None
+        about = {"label": view.label, "ks": view.ks, "gaps": view.gaps, "base": base}
+        drawn.append(about | {"points": points})
+    logs = [
+        {name: [record.get(name) for record in run.log] for name in _logged([run])}
+        for run in runs
+    ]
     return {
         "styles": {name: place for place, name in enumerate(names)},
-        "gaps": {gap: heading(gap) for gap in gaps},
-        "views": [_view_data(view, places) for view in views],
-        "runs": [{"name": run.name, "log": _log_columns(run)} for run in runs],
+        "gaps": {gap: heading(gap) for view in views for gap in view.gaps},
+        "views": drawn,
+        "runs": [{"name": run.name, "log": log} for run, log in zip(runs, logs, strict=True)],
         "logged": _logged(runs),
         "rankings": {place: asdict(found) for place, found in rankings.items()},
-    }
-
-
-def _view_data(view: View, places: dict[str, int]) -> dict[str, Any]:
-    points = view.points
-    return {
-        "label": view.label,
-        "ks": view.ks,
-        "gaps": view.gaps,
-        "base": points.index(view.base) if view.base is not None else None,
-        "points": [_point_data(point, places) for point in points],
-    }
-
-
-def _point_data(point: Point, places: dict[str, int]) -> dict[str, Any]:
-    return {
-        "curve": point.curve,
-        "name": point.name,
-        "label": point.label,
-        "values": point.values,
-        "runs": [
-            {
-                "run": places[result.run.name],
-                "seed": result.run.seed,
-                "spread": result.spread,
-                "values": {name: found["mean"] for name, found in result.metrics.items()},
-            }
-            for result in point.results
-        ],
     }
 
 
@@ -276,40 +255,6 @@ def _logged(runs: list[Run]) -> dict[str, str]:
     valid = [name for name in names if name.startswith("valid_") and not name.endswith("_p")]
     shown = [name for name in valid if "_signed@" not in name and "_mse@" not in name]
     return {name: logged_label(name) for name in (*shown, *LOGGED) if name in names}
-
-
-def _log_columns(run: Run) -> dict[str, list[float | None]]:
-    names = _logged([run])
-    return {name: [record.get(name) for record in run.log] for name in names}
-
-
-def _alarms(runs: list[Run]) -> list[tuple[str, int, str]]:
-    return [
-        (run.name, record.get("epoch", 0), alarm)
-        for run in runs
-        for record in run.log
-        for alarm in record.get("alarms", [])
-    ]
-
-
-def _summary(views: list[View], runs: list[Run]) -> str:
-    methods = list(dict.fromkeys(run.method for run in runs))
-    seeds = len({run.seed for run in runs})
-    return (
-        f"{count(len(runs), 'run')} of {count(len(methods), 'method')} "
-        f"({', '.join(methods)}), {count(seeds, 'seed')}, "
-        f"measured on {count(len(views), 'set')} of lists."
-    )
-
-
-def _provenances(runs: list[Run]) -> list[tuple[list[tuple[str, str]], list[str]]]:
-    """Return the provenances, and the runs that share each."""
-    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for run in runs:
-        if run.provenance:
-            said = tuple(_flat({k: v for k, v in run.provenance.items() if k != "seed"}))
-            found.setdefault(said, []).append(run.name)
-    return [(list(said), names) for said, names in found.items()]
 
 
 def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
@@ -346,47 +291,41 @@ def audit_page(record: dict[str, Any]) -> str:
             for column in columns
         ],
     }
+    # A row per gap: its label, and for each K its mean, signed gap, floor and p.
+    gaps = []
+    for column in columns:
+        metrics = column["metrics"]
+        names = dict.fromkeys(name.partition("@")[0] for name in metrics)
+        rows = []
+        for gap in names:
+            if gap.endswith(("_gap", "_released")):
+                cells = [
+                    (
+                        _interval(metrics[f"{gap}@{k}"]),
+                        *(_value(metrics.get(f"{gap}{form}@{k}")) for form in FORMS),
+                    )
+                    for k in ks
+                ]
+                rows.append({"words": heading(gap), "cells": cells})
+        gaps.append(rows)
+    changes: list[tuple[str, dict[str, Any]]] = []
+    if record["baseline"] is not None:
+        changes += record["baseline"]["metrics"].items()
+        for column in record["baseline"]["columns"]:
+            named = column["metrics"].items()
+            changes += [(f"{column['name']}: {name}", change) for name, change in named]
     return rendered(
         "audit.html",
         data,
         title=f"Audit of {record['data']['name']}",
         record=record,
         lists=[(name, _interval(cell)) for name, cell in record["metrics"].items()],
-        gaps=[_gap_rows(column["metrics"], ks) for column in columns],
-        changes=_changes(record["baseline"]),
+        gaps=gaps,
+        changes=changes,
         interval=_interval,
         number=number,
         loud=is_loud,
     )
-
-
-def _gap_rows(metrics: dict[str, Any], ks: list[int]) -> list[dict[str, Any]]:
-    """Return a row per gap: its label, and for each K its mean, signed gap, floor and p."""
-    names = dict.fromkeys(name.partition("@")[0] for name in metrics)
-    gaps = [name for name in names if name.endswith("_gap") or name.endswith("_released")]
-    return [
-        {
-            "words": heading(gap),
-            "cells": [
-                (
-                    _interval(metrics[f"{gap}@{k}"]),
-                    *(_value(metrics.get(f"{gap}{form}@{k}")) for form in FORMS),
-                )
-                for k in ks
-            ],
-        }
-        for gap in gaps
-    ]
-
-
-def _changes(baseline: dict[str, Any] | None) -> list[tuple[str, dict[str, Any]]]:
-    """Return the changes from the baseline, by name of the metric."""
-    if baseline is None:
-        return []
-    rows = list(baseline["metrics"].items())
-    for column in baseline["columns"]:
-        rows += [(f"{column['name']}: {name}", of) for name, of in column["metrics"].items()]
-    return rows
 
 
 def _value(cell: dict[str, Any] | None) -> str:

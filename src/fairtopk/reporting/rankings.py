@@ -140,7 +140,7 @@ def rows_of(
 def _sampled_tops(
     model: nn.Module, part: HeldOut, users: NDArray[np.int64], config: Config
 ) -> NDArray[np.int32]:
-    lists = part.sampled_of(users, unrated=config.evaluation.unrated, seed=config.seed)
+    lists = part.sampled(users, unrated=config.evaluation.unrated, seed=config.seed)
     return _ordered(model, candidate_batch(lists, part.data.group))
 
 
@@ -242,9 +242,7 @@ def scored(folder: Path, result: Result, load: Load) -> Scored:
     run = open_run(out, load=load)
     config, part = run.config, getattr(run.lists, result.lists["part"])
     places = np.linspace(0, len(part.user) - 1, min(MOST_LISTS, len(part.user))).astype(int)
-    drawn = part.sampled_of(
-        part.user[places], unrated=config.evaluation.unrated, seed=config.seed
-    )
+    drawn = part.sampled(part.user[places], unrated=config.evaluation.unrated, seed=config.seed)
     batch = candidate_batch(drawn, part.data.group)
     return Scored(score(run.scorer, batch), batch)
 

@@ -74,30 +74,32 @@ def results_tables(views: list[View]) -> list[ResultsTable]:
 def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
     p_values = corrected(tests, [f"{name}@{k}" for name in ("ndcg", gap) for k in view.ks])
     floors = any(f"{gap}_floor@{k}" in point.values for point in view.points for k in view.ks)
-
-    def cells(point: Point) -> list[tuple[Shown, ...]]:
-        return [
-            (
-                _shown(point, f"ndcg@{k}", tests, p_values),
-                _shown(point, f"{gap}@{k}", tests, p_values),
-                *([Shown(number(point.mean(f"{gap}_floor@{k}")))] if floors else []),
-                Shown(number(point.mean(f"{gap.removesuffix(MSE)}_signed@{k}"))),
+    signed = f"{gap.removesuffix(MSE)}_signed"
+    rows = []
+    for point in view.points:
+        cells = []
+        for k in view.ks:
+            floor = [Shown(number(point.mean(f"{gap}_floor@{k}")))] if floors else []
+            cells.append(
+                (
+                    _shown(point, f"ndcg@{k}", tests, p_values),
+                    _shown(point, f"{gap}@{k}", tests, p_values),
+                    *floor,
+                    Shown(number(point.mean(f"{signed}@{k}"))),
+                )
             )
-            for k in view.ks
-        ]
-
-    rows = [
-        {
-            "curve": point.curve,
-            "label": point.label,
-            "base": point is view.base,
-            "seeds": [result.run.seed for result in point.results],
-            "spread": number(_spread(point)),
-            "auc": _shown(point, AUC, tests, {}).text,
-            "cells": cells(point),
-        }
-        for point in view.points
-    ]
+        spreads = [of.spread for of in point.results if of.spread is not None]
+        rows.append(
+            {
+                "curve": point.curve,
+                "label": point.label,
+                "base": point is view.base,
+                "seeds": [result.run.seed for result in point.results],
+                "spread": number(sum(spreads) / len(spreads) if spreads else None),
+                "auc": _shown(point, AUC, tests, {}).text,
+                "cells": cells,
+            }
+        )
     return ResultsTable(
         view=place,
         gap=gap,
@@ -106,7 +108,7 @@ def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
         floors=floors,
         leaks=any(AUC in point.values for point in view.points),
         rows=rows,
-        notes=[*_leakage(view, gap.removesuffix(MSE)), *_notes(view, tests, len(p_values))],
+        notes=_notes(view, gap.removesuffix(MSE), tests, len(p_values)),
     )
 
 
@@ -130,31 +132,21 @@ def with_interval(cell: Cell) -> str:
     return mean_cell(cell.mean, (cell.low, cell.high), digits=4, undefined=DASH)
 
 
-def _spread(point: Point) -> float | None:
-    known = [s for result in point.results if (s := result.spread) is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _leakage(view: View, gap: str) -> list[str]:
-    """Return how well scores tell groups apart before and after, if it is known."""
-    k = view.ks[0]
-    after = fairest(view, gap, k, loss=LOSS)
-    pair = [point for point in (view.base, after) if point is not None and AUC in point.values]
-    if len(pair) < 2:
-        return []
-    before, fair = (f"{with_interval(point.values[AUC])} ({point.name})" for point in pair)
-    return [
-        f"How well scores tell groups apart (AUC; 0.5 is not at all): {before} before, "
-        f"{fair} after. After is the model with the smallest gap at K = {k} among those that "
-        f"lose at most {LOSS:.0%} of NDCG, or else the one that loses least."
-    ]
-
-
-def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:
+def _notes(view: View, gap: str, tests: Tests, number_of_tests: int) -> list[str]:
     if view.base is None:
         return ["No marks: there is no colour-blind run to compare with."]
-    untested = sum(p is not view.base and p.name not in tests for p in view.points)
     notes = []
+    k = view.ks[0]
+    after = fairest(view, gap, k, loss=LOSS)
+    if after is not None and AUC in view.base.values and AUC in after.values:
+        before, fair = (
+            f"{with_interval(point.values[AUC])} ({point.name})" for point in (view.base, after)
+        )
+        notes.append(
+            f"How well scores tell groups apart (AUC; 0.5 is not at all): {before} before, "
+            f"{fair} after. After is the model with the smallest gap at K = {k} among those "
+            f"that lose at most {LOSS:.0%} of NDCG, or else the one that loses least."
+        )
     if tests:
         notes.append(
             f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} with Holm's correction for "
@@ -165,6 +157,7 @@ def _notes(view: View, tests: Tests, number_of_tests: int) -> list[str]:
         )
     if number_of_tests > MOST_TESTS:
         notes.append(f"With more than {MOST_TESTS} tests at once no mark can appear.")
+    untested = sum(p is not view.base and p.name not in tests for p in view.points)
     if untested:
         notes.append(
             f"{untested} of {len(view.points) - 1} rows could not be tested: they lack the "
@@ -178,8 +171,7 @@ SPECIAL = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-}
-SIGNS = {  # that letters of most fonts lack
+    # Most fonts lack these.
     "±": r"$\pm$",
     "\u2013": "--",
     ">": "$>$",
@@ -188,70 +180,42 @@ SIGNS = {  # that letters of most fonts lack
 }
 
 
-def latex_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a ``tabular`` for the package booktabs; the first column is text, others numbers.
+def latex_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    texts: int | None = None,
+    begins: Sequence[bool] = (),
+) -> str:
+    """Return a ``tabular`` for the package booktabs.
 
     Args:
         header: A text per column.
-        rows: Cells as text; a number may be like ``1e-05``, and ``nan`` becomes a dash.
+        rows: Cells as text.
+        texts: How many columns, from the first, are set to the left. By default the first is,
+            and the others are numbers: one may be like ``1e-05``, and ``nan`` becomes a dash.
+        begins: Whether a rule is above each row; the first has one anyway. By default no other.
     """
+    left = 1 if texts is None else texts
     lines = [
-        rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}",
+        rf"\begin{{tabular}}{{{'l' * left}{'r' * (len(header) - left)}}}",
         r"\toprule",
-        _line([escaped(cell) for cell in header]),
+        rf"{' & '.join(map(escaped, header))} \\",
         r"\midrule",
-        *(_line([escaped(row[0]), *map(_number, row[1:])]) for row in rows),
-        r"\bottomrule",
-        r"\end{tabular}",
     ]
-    return "\n".join(lines) + "\n"
+    for place, row in enumerate(rows):
+        if place and begins and begins[place]:
+            lines.append(r"\midrule")
+        cells = [escaped(cell) for cell in row]
+        if texts is None:
+            for column, text in enumerate(row[1:], start=1):
+                mantissa, _, exponent = text.partition("e")
+                power = rf" \times 10^{{{int(exponent)}}}" if exponent else ""
+                cells[column] = "--" if text == "nan" else f"${mantissa}{power}$"
+        lines.append(rf"{' & '.join(cells)} \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
 def escaped(text: str) -> str:
     """Return text that LaTeX sets literally."""
     return "".join(SPECIAL.get(sign, sign) for sign in text)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return rf"{' & '.join(cells)} \\"
-
-
-def _number(text: str) -> str:
-    if text == "nan":
-        return "--"
-    mantissa, _, exponent = text.partition("e")
-    power = rf" \times 10^{{{int(exponent)}}}" if exponent else ""
-    return f"${mantissa}{power}$"
-
-
-def latex_words(
-    header: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int, lines: Sequence[bool]
-) -> str:
-    """Return a ``tabular`` for the package booktabs, whose cells may be any words.
-
-    Args:
-        header: A text per column.
-        rows: Cells as text.
-        texts: How many columns, from the first, are set to the left.
-        lines: Of each row, whether a rule is above it; the first has one anyway.
-    """
-    body = []
-    for place, (row, line) in enumerate(zip(rows, lines, strict=True)):
-        body += [r"\midrule"] if line and place else []
-        body.append(_line(list(map(_words, row))))
-    return "\n".join(
-        [
-            rf"\begin{{tabular}}{{{'l' * texts}{'r' * (len(header) - texts)}}}",
-            r"\toprule",
-            _line(list(map(_words, header))),
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            "",
-        ]
-    )
-
-
-def _words(text: str) -> str:
-    return "".join(SIGNS.get(sign, sign) for sign in escaped(text))

@@ -29,7 +29,7 @@ from fairtopk.metrics.names import page_definitions
 from fairtopk.reporting.figures import STYLE, save, slug
 from fairtopk.reporting.page import rendered
 from fairtopk.reporting.results import Result, Sweep, collect, with_reranked
-from fairtopk.reporting.tables import latex_words
+from fairtopk.reporting.tables import latex_table
 from fairtopk.reproduce import figures
 from fairtopk.reproduce.figures import Drawn, falls_of, pictures_of
 from fairtopk.reproduce.plan import FULL, QUICK, Extent, PaperData, find_data, paper_cells
@@ -69,7 +69,7 @@ def write_table(table: PaperTable, out: Path) -> None:
     """Write a table as LaTeX, Markdown and CSV; the last has all figures, and the runs."""
     cells = [row.cells for row in table.rows]
     begins = [row.begins for row in table.rows]
-    text = latex_words(table.header, _said_once(cells), texts=table.texts, lines=begins)
+    text = latex_table(table.header, _said_once(cells), texts=table.texts, begins=begins)
     write_text(out / f"{table.name}.tex", f"% {table.title}\n{text}")
     write_text(out / f"{table.name}.md", _markdown(table))
     write_records(table.records, out / f"{table.name}.csv")

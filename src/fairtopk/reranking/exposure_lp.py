@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.random import draws
-from fairtopk.lists.ranking import order
+from fairtopk.lists.batch import order
 from fairtopk.reranking.lists import Candidates, ExposureProgram, Outcome, Policy
 
 TOLERANCE = 1e-9

@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, NonNegativeFloat, model_
 from torch import Tensor
 
 from fairtopk.kernels.threads import run_all
-from fairtopk.lists.ranking import ranked
+from fairtopk.lists.batch import ranked
 
 BLOCK_SLOTS = 2**19  # that a thread works on at a time
 

@@ -19,8 +19,15 @@ from fairtopk.robust._kernels import Floats
 from fairtopk.robust.game import gaps
 from fairtopk.robust.learning import Problem, balance, learn, worth
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.training.loop import Trainer, check_state_tensors, under
-from fairtopk.training.progress import Progress, Record, Stretch, check_progress
+from fairtopk.training.loop import (
+    Progress,
+    Record,
+    Stretch,
+    Trainer,
+    check_progress,
+    check_state_tensors,
+    under,
+)
 
 CALIBRATION = 1_000  # lists, at most, that the multiplier of serving is fitted to
 LAM = "multipliers"

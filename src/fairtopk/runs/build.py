@@ -10,13 +10,12 @@ an undefined gap is the largest. Some methods keep their last epoch instead.
 import math
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from fairtopk.data.features import Features
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.registry import load
 from fairtopk.distillation.student import Distillation, DistillSampler, DocumentDistillSampler
@@ -28,7 +27,7 @@ from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import AnyLists, QueryLists, query_parts
 from fairtopk.lists.users import Lists, split, split_random
-from fairtopk.models.features import LAYERS, FeatureModel, OfTable, feature_scorer
+from fairtopk.models.features import LAYERS, FeatureModel, FeatureScorer, OfTable
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.optimizers import LazyAdam
@@ -60,30 +59,14 @@ SLOWER = (0.75, 0.92)
 AnySampler = ListSampler | FeatureSampler
 
 
-class Counted(Protocol):
-    """Data whose users and items are numbered."""
-
-    @property
-    def n_users(self) -> int:
-        """Number of users."""
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-
-
 def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
     """Return the data of a config, loaded and split."""
     data = load(config.source, config.path, groups=config.groups, **config.options)
-    if not isinstance(data, Interactions):
-        return _split_documents(data, config, seed=seed)
-    sizes = {"test": int(config.test), "validation": int(config.validation)}
-    if config.split == "random":
-        return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
-    return split(data, **sizes, min_ratings=config.min_ratings)
-
-
-def _split_documents(data: Features, config: DataConfig, *, seed: int) -> QueryLists:
+    if isinstance(data, Interactions):
+        sizes = {"test": int(config.test), "validation": int(config.validation)}
+        if config.split == "random":
+            return split_random(data, **sizes, min_ratings=config.min_ratings, seed=seed)
+        return split(data, **sizes, min_ratings=config.min_ratings)
     part = query_parts(data, test=config.test, validation=config.validation, seed=seed)
     rule = (
         f"random queries, {config.test:g} of them for test and {config.validation:g} for "
@@ -95,44 +78,54 @@ def _split_documents(data: Features, config: DataConfig, *, seed: int) -> QueryL
 def build_model(config: Config, lists: AnyLists) -> nn.Module:
     """Return the model of a config, at its random start."""
     if isinstance(lists, Lists):
-        return build_scorer(config, lists.data)
-    n_features = len(lists.data.feature_names)
-    _refuse_large(config.model, n_features, f"{n_features:,} features")
-    return _ranker(config, _document_scorer(config, lists))
+        return build_scorer(config, lists.data.n_users, lists.data.n_items)
+    model, data = config.model, lists.data
+    n_features = len(data.feature_names)
+    _refuse_large(model, n_features, f"{n_features:,} features")
+    scorer = FeatureScorer(
+        cast(FeatureModel, model.name),
+        n_features,
+        hidden=model.hidden,
+        dropout=model.dropout,
+        seed=key_of(config.seed, START),
+    )
+    values = torch.from_numpy(data.values)
+    learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
+    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
+    return _ranker(config, OfTable(scorer, values))
 
 
-def build_scorer(config: Config, data: Counted) -> nn.Module:
+def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
     """Return the model of users and items of a config, at its random start."""
     model, key = config.model, key_of(config.seed, START)
     if MODELS[model.name].build is not None:
-        return _ranker(config, _registered_scorer(model, data, key))
-    many = f"{data.n_users:,} users and {data.n_items:,} items"
-    _refuse_large(model, data.n_users + data.n_items, many)
+        return _ranker(config, _registered_scorer(model, n_users, n_items, key))
+    _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
     options: dict[str, Any] = {
         "width": model.width,
         "backend": model.backend,
-        "sparse": max(data.n_users, data.n_items) >= LAZY_ROWS,
+        "sparse": max(n_users, n_items) >= LAZY_ROWS,
         "generator": torch.Generator().manual_seed(key),
     }
     if model.name == "mf":
-        return _ranker(config, MatrixFactorization(data.n_users, data.n_items, **options))
+        return _ranker(config, MatrixFactorization(n_users, n_items, **options))
     options |= {"hidden": model.hidden, "dropout": model.dropout}
-    return _ranker(config, NeuMF(data.n_users, data.n_items, **options))
+    return _ranker(config, NeuMF(n_users, n_items, **options))
 
 
-def _registered_scorer(model: ModelConfig, data: Counted, key: int) -> nn.Module:
+def _registered_scorer(model: ModelConfig, n_users: int, n_items: int, key: int) -> nn.Module:
     """Return a model that `register_model` has added, after one list as a trial."""
     build = MODELS[model.name].build
     assert build is not None
     options = model.model_dump(include={"width", "hidden", "dropout"})
     with seeded(key):
-        scorer = build(data.n_users, data.n_items, **options)
+        scorer = build(n_users, n_items, **options)
     if not isinstance(scorer, nn.Module):
         raise InputError(
             f"the model {model.name} must be a torch.nn.Module, and build returned "
             f"{type(scorer).__name__}"
         )
-    item = torch.tensor([[0, data.n_items - 1]], dtype=torch.int32)
+    item = torch.tensor([[0, n_items - 1]], dtype=torch.int32)
     mask = torch.ones(1, 2, dtype=torch.bool)
     trial = list_batch(
         torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2), torch.full_like(item, -1), mask,
@@ -146,22 +139,6 @@ def _registered_scorer(model: ModelConfig, data: Counted, key: int) -> nn.Module
             f"items it gave {what}"
         )
     return scorer
-
-
-def _document_scorer(config: Config, lists: QueryLists) -> OfTable:
-    """Return the scorer of a config, on the scale of the training rows."""
-    model, data = config.model, lists.data
-    scorer = feature_scorer(
-        cast(FeatureModel, model.name),
-        len(data.feature_names),
-        hidden=model.hidden,
-        dropout=model.dropout,
-        seed=key_of(config.seed, START),
-    )
-    values = torch.from_numpy(data.values)
-    learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
-    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
-    return OfTable(scorer, values)
 
 
 def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
@@ -253,11 +230,6 @@ def shares_stages(config: Config) -> bool:
 def is_penalised(config: MethodConfig) -> bool:
     """Return whether a method penalises exposure with a weight above 0."""
     return config.row.fairness != "none" and bool(config.c or config.c_relative)
-
-
-def keeps_last_epoch(config: MethodConfig) -> bool:
-    """Return whether the last epoch is kept; with a weight of 0, the best one is."""
-    return config.row.keeps_last_epoch and bool(config.c)
 
 
 def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
@@ -354,64 +326,52 @@ def build_phases(
         lists: The data.
         prefers: Chooses between the epochs of fine-tuning.
     """
+    training, only_features = config.training, reads_features_alone(config)
     if starts_from_baseline(config):
         check_groups(config.method, build_sampler(config, config.method, lists))
-    phases = [_warmup(config, scorer, lists), _finetuning(config, scorer, lists, prefers)]
-    if has_third_phase(config):
-        distils = config.method.row.family == "distillation"
-        third = _distillation if distils else _on_catalogue
-        phases.append(third(config, scorer, lists))
-    return phases
-
-
-def _warmup(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
-    training, method = config.training, MethodConfig(name="listnet")
+    method = MethodConfig(name="listnet")
     sampler = build_sampler(config, method, lists)
-    return Phase(
+    warmup = Phase(
         name="warm-up",
         sampler=sampler,
         objective=build_objective(method, sampler),
         optimizer=_optimizer(training, scorer),
-        epochs=0 if reads_features_alone(config) else training.warmup_epochs,
+        epochs=0 if only_features else training.warmup_epochs,
         rate=lambda epoch: training.warmup_rate,
     )
-
-
-def _finetuning(config: Config, scorer: nn.Module, lists: AnyLists, prefers: Prefers) -> Phase:
-    training, method = config.training, finetune_method(config)
-    sampler = build_sampler(config, method, lists)
-    wanted = training.restart_last_layer
-    if wanted is None:  # a linear scorer has no other layer
-        only = config.model.name == "linear"
-        wanted = is_penalised(method) and method.exposure == "softmax" and not only
-    restarts: Callable[[torch.Generator], None] | None
-    restarts = getattr(scorer, "restart_last_layer", None)  # a registered model may lack it
+    method = finetune_method(config)
+    restarts = training.restart_last_layer
+    if restarts is None:  # a linear scorer has no other layer
+        softmax = is_penalised(method) and method.exposure == "softmax"
+        restarts = softmax and config.model.name != "linear"
 
     def restart() -> None:
-        if wanted and training.warmup_epochs and restarts is not None:
-            restarts(torch.Generator().manual_seed(key_of(config.seed, RESTART)))
+        # A registered model may lack it.
+        restart_last_layer = getattr(scorer, "restart_last_layer", None)
+        if restarts and training.warmup_epochs and restart_last_layer is not None:
+            restart_last_layer(torch.Generator().manual_seed(key_of(config.seed, RESTART)))
 
-    def rate(epoch: int) -> float:
-        passed = sum(epoch >= one for one in training.rate_epochs)
-        return training.rate * training.rate_factor**passed
-
-    return Phase(
+    sampler = build_sampler(config, method, lists)
+    finetuning = Phase(
         name="fine-tuning",
         sampler=sampler,
         objective=build_objective(method, sampler),
         optimizer=_optimizer(training, scorer),
-        epochs=0 if reads_features_alone(config) else training.epochs,
-        rate=rate,
+        epochs=0 if only_features else training.epochs,
+        rate=lambda epoch: (
+            training.rate
+            * training.rate_factor ** sum(epoch >= one for one in training.rate_epochs)
+        ),
         before=restart,
         prefers=prefers,
     )
-
-
-def _on_catalogue(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
-    """Return the phase in which a method goes on with lists that stand for the catalogue."""
-    training = config.training
+    if not has_third_phase(config):
+        return [warmup, finetuning]
+    if config.method.row.family == "distillation":
+        return [warmup, finetuning, _distillation(config, scorer, lists)]
+    # The method goes on with lists that stand for the catalogue.
     sampler = build_sampler(config, config.method, lists, top=True)
-    return Phase(
+    catalogue = Phase(
         name="catalogue",
         sampler=sampler,
         objective=build_objective(config.method, sampler),
@@ -420,6 +380,7 @@ def _on_catalogue(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
         rate=_slowing(training.catalogue_rate, training.catalogue_epochs),
         prefers=latest,
     )
+    return [warmup, finetuning, catalogue]
 
 
 def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
@@ -448,13 +409,9 @@ def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
         optimizer=_optimizer(config.training, scorer),
         epochs=settings.epochs if strength or settings.mu else 0,
         rate=_slowing(settings.rate, settings.epochs),
-        before=lambda: _copy_weights(scorer, teacher),
+        before=lambda: teacher.load_state_dict(scorer.state_dict()),
         prefers=latest,
     )
-
-
-def _copy_weights(source: nn.Module, target: nn.Module) -> None:
-    target.load_state_dict(source.state_dict())
 
 
 def _slowing(start: float, epochs: int) -> Callable[[int], float]:

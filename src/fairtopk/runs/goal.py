@@ -15,11 +15,11 @@ them, on a logarithmic scale if the weight has no upper end (`methods.md` 8.3).
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError
 
 from fairtopk.checks import first_fault
 from fairtopk.errors import InputError
@@ -46,48 +46,29 @@ class Bounds(NamedTuple):
     at_least: float
 
 
-class Metric(NamedTuple):
-    """A metric of a metrics file, ``name@k``."""
-
-    name: str
-    k: int
-
-    @classmethod
-    def read(cls, text: str, known: Sequence[str]) -> "Metric":
-        """Return the metric that `text` names, refusing names that are not known."""
-        name, _, k = text.partition("@")
-        if name not in known or not re.fullmatch("[0-9]{1,8}", k):
-            raise ValueError(
-                f"must be a metric and its K, such as {known[0]}@50, got {text!r}: the metrics "
-                f"are {', '.join(known)}"
-            )
-        return cls(name, int(k))
+def _checked_metric(text: str, known: Sequence[str]) -> str:
+    """Return ``name@k``, refused unless the name is known."""
+    name, _, k = text.partition("@")
+    if name not in known or not re.fullmatch("[0-9]{1,8}", k):
+        raise ValueError(
+            f"must be a metric and its K, such as {known[0]}@50, got {text!r}: the metrics are "
+            f"{', '.join(known)}"
+        )
+    return text
 
 
 class Target(Section):
     """Which gap, and its largest share of the colour-blind model's."""
 
-    metric: str
+    metric: Annotated[str, AfterValidator(partial(_checked_metric, known=GAPS))]
     at_most: Annotated[float, Field(ge=0, lt=1)]
-
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        Metric.read(metric, GAPS)
-        return metric
 
 
 class Keep(Section):
     """Which NDCG, and its smallest share of the colour-blind model's."""
 
-    metric: str
+    metric: Annotated[str, AfterValidator(partial(_checked_metric, known=(NDCG,)))]
     at_least: Annotated[float, Field(gt=0, le=1)]
-
-    @field_validator("metric")
-    @classmethod
-    def _known(cls, metric: str) -> str:
-        Metric.read(metric, (NDCG,))
-        return metric
 
 
 class Goal(Section):
@@ -103,7 +84,7 @@ class Goal(Section):
         """The metric of accuracy: without `keep`, NDCG at the target's K."""
         if self.keep:
             return self.keep.metric
-        return f"{NDCG}@{Metric.read(self.target.metric, GAPS).k}"
+        return f"{NDCG}@{int(self.target.metric.partition('@')[2])}"
 
     @property
     def bounds(self) -> Bounds:
@@ -142,10 +123,28 @@ def load_run_file(path: Path, changes: Sequence[str] = ()) -> RunFile:
                 )
         row = find_method(str(method.get("name"))) or Method()  # a wrong name is refused later
         method[row.weight_key] = row.search_scale[0]
-    _choose_epochs_by(goal.target, values)
+    evaluation = values.setdefault("evaluation", {})
+    if isinstance(evaluation, dict):  # else it is refused later
+        # The target chooses between epochs, unless the file sets how they are chosen.
+        gap, _, k = goal.target.metric.partition("@")
+        evaluation.setdefault("select_k", int(k))
+        if gap in SELECTED:
+            evaluation.setdefault("select_gap", gap)
+        if evaluation.get("protocol") == "full":
+            evaluation.setdefault("select_on", "full")
     config = check_config(values, str(path))
-    if fault := _misfit(goal, config):
-        raise InputError(f"{path}: {fault}")
+    if not config.method.row.is_fair:
+        raise InputError(
+            f"{path}: {config.method.name} has no weight to choose; name a method with a "
+            f"fairness part, or leave out the table goal"
+        )
+    for metric in (goal.target.metric, goal.accuracy):
+        k = metric.partition("@")[2]
+        if int(k) not in config.evaluation.k:
+            ks = ", ".join(map(str, config.evaluation.k))
+            raise InputError(
+                f"{path}: the goal is about {metric}, and evaluation.k has {ks}; add {int(k)}"
+            )
     return RunFile(config, goal)
 
 
@@ -160,34 +159,6 @@ def with_weight(config: Config, weight: float) -> Config:
     values = config.model_dump()
     values["method"] |= dict.fromkeys(WEIGHTS) | {config.method.row.weight_key: weight}
     return check_config(values, f"{config.method.name} with a weight of {weight:g}")
-
-
-def _choose_epochs_by(target: Target, values: dict[str, Any]) -> None:
-    """Let the target choose between epochs, unless the file sets how they are chosen."""
-    metric = Metric.read(target.metric, GAPS)
-    evaluation = values.setdefault("evaluation", {})
-    if not isinstance(evaluation, dict):  # refused later
-        return
-    evaluation.setdefault("select_k", metric.k)
-    if metric.name in SELECTED:
-        evaluation.setdefault("select_gap", metric.name)
-    if evaluation.get("protocol") == "full":
-        evaluation.setdefault("select_on", "full")
-
-
-def _misfit(goal: Goal, config: Config) -> str | None:
-    """Return what in a goal does not go with its run, in a sentence; None if all does."""
-    if not config.method.row.is_fair:
-        return (
-            f"{config.method.name} has no weight to choose; name a method with a fairness "
-            f"part, or leave out the table goal"
-        )
-    for metric, known in ((goal.target.metric, GAPS), (goal.accuracy, (NDCG,))):
-        k = Metric.read(metric, known).k
-        if k not in config.evaluation.k:
-            measured = ", ".join(map(str, config.evaluation.k))
-            return f"the goal is about {metric}, and evaluation.k has {measured}; add {k}"
-    return None
 
 
 class Trial(NamedTuple):
@@ -224,8 +195,7 @@ class SearchResult(NamedTuple):
     end: End
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """The weights that a search may try: above 0, at most `top`, `start` first.
 
     Attributes:
@@ -238,20 +208,6 @@ class Scale:
     start: float
     top: float
     factor: float | None
-
-    def above(self, weight: float) -> float:
-        """Return the next larger weight to try."""
-        return self.top if self.factor is None else min(_round(weight * self.factor), self.top)
-
-    def below(self, weight: float) -> float:
-        """Return the next smaller weight to try."""
-        return _round(weight / (self.factor or 2))
-
-    def between(self, low: float, high: float) -> float | None:
-        """Return the weight halfway; None if both are close together."""
-        if self.factor is None:
-            return _round((low + high) / 2) if high - low > MARGIN * self.top else None
-        return _round(math.sqrt(low * high)) if high / low > 1 + 2 * MARGIN else None
 
 
 def search(
@@ -288,12 +244,22 @@ def _next(tries: Sequence[Trial], scale: Scale, bounds: Bounds) -> float | End:
     low, high = _bracket(tries, bounds)
     if high is None:
         assert low is not None  # every trial is one or the other
-        if _is_flat(tries):
-            return "flat"
-        return "top" if low.weight >= scale.top else scale.above(low.weight)
+        if len(tries) >= 3:  # the gap had fallen, and two steps up have not lowered it further
+            first, second, third = (one.gap for one in tries[-3:])
+            if first < 1 - MARGIN and first - second < MARGIN and second - third < MARGIN:
+                return "flat"
+        if low.weight >= scale.top:
+            return "top"
+        if scale.factor is None:
+            return scale.top
+        return min(_round(low.weight * scale.factor), scale.top)
     if low is None:
-        return scale.below(high.weight)
-    return scale.between(low.weight, high.weight) or "narrow"
+        return _round(high.weight / (scale.factor or 2))
+    if scale.factor is None:
+        apart = high.weight - low.weight > MARGIN * scale.top
+        return _round((low.weight + high.weight) / 2) if apart else "narrow"
+    apart = high.weight / low.weight > 1 + 2 * MARGIN
+    return _round(math.sqrt(low.weight * high.weight)) if apart else "narrow"
 
 
 def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Trial | None]:
@@ -320,14 +286,6 @@ def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Tria
             else:
                 high = one
     return low, high
-
-
-def _is_flat(tries: Sequence[Trial]) -> bool:
-    """Return whether the gap had fallen, and two steps up have not lowered it further."""
-    if len(tries) < 3:
-        return False
-    first, second, third = (one.gap for one in tries[-3:])
-    return first < 1 - MARGIN and first - second < MARGIN and second - third < MARGIN
 
 
 def _best(tries: Sequence[Trial], bounds: Bounds) -> Trial | None:

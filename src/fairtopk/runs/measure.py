@@ -3,6 +3,9 @@
 `measure_run` measures, summarises and keeps the values of each query; `Evaluation.save` writes
 both files. At the end of training a run is measured by the other protocol as well, sampled
 lists or the full catalogue, and a warning says where the two favour opposite groups.
+
+A re-ranked run keeps its protocol, lists and K, so that its numbers and those of the run can be
+compared user by user. Re-ranking needs group labels when serving.
 """
 
 import time
@@ -15,35 +18,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fairtopk import evaluation
 from fairtopk.errors import InputError
-from fairtopk.evaluation import (
-    GapContext,
-    evaluate,
-    evaluate_full_with_context,
-    gap_context,
-    leakage,
-)
 from fairtopk.kernels.random import key_of
-from fairtopk.lists.queries import AnyLists
+from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
+from fairtopk.models.scoring import catalogue_scores, score
 from fairtopk.objectives.dpr import split_labels
-from fairtopk.reranking.request import RerankRequest, Unmet
+from fairtopk.reranking.lists import ExposureProgram, dealt
+from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
+from fairtopk.reranking.rerank import checked_candidates
+from fairtopk.runs import result as files
 from fairtopk.runs.config import Config, other_protocol, why_no_other
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import OpenRun
-from fairtopk.runs.rerank import Reranking, result_name
-from fairtopk.runs.result import (
-    METRICS,
-    USER,
-    Identity,
-    Owner,
-    is_user_sample,
-    measured_ks,
-    metrics_name,
-    read_result,
-    write_result,
-)
 from fairtopk.storage import Saved, jsonable
 from fairtopk.terminal import Progress
 
@@ -57,6 +46,7 @@ NORMAL_95 = 1.96  # standard errors that 95 % of a normal distribution are withi
 # What the metrics file of a run repeats of its other protocol.
 OTHER_METRICS = ("ndcg", "exposure_gap", "rank_exposure_gap", "rank_exposure_gap_signed")
 SIGNED = "rank_exposure_gap_signed"
+BLOCK_CELLS = 2**22  # slots of full-catalogue lists that are held at once while re-ranking
 
 
 class Evaluation(NamedTuple):
@@ -72,20 +62,20 @@ class Evaluation(NamedTuple):
     """
 
     values: dict[str, Tensor]
-    context: GapContext
+    context: evaluation.GapContext
     result: dict[str, Any]
     queries: Saved
-    identity: Identity
+    identity: files.Identity
     unmet: Unmet | None = None
 
     @property
     def name(self) -> str:
         """The name of its metrics file, if it is not the one that a run ends with."""
-        return metrics_name(self.result) if self.unmet is None else result_name(self.result)
+        return files.metrics_name(self.result)
 
     def save(self, path: Path) -> dict[str, Any]:
         """Write the metrics file and the values of each query; return what the first holds."""
-        return write_result(path, self.result, self.queries, self.identity)
+        return files.write_result(path, self.result, self.queries, self.identity)
 
 
 def measure_run(
@@ -114,24 +104,49 @@ def measure_run(
         values["evaluation"]["protocol"] = protocol
         run = run._replace(config=check_config(values, "evaluation"))
     started = time.perf_counter()
-    config, lists, scorer = run.config, run.lists, run.scorer
+    config, lists, method = run.config, run.lists, run.config.method
+    protocol, unrated = config.evaluation.protocol, config.evaluation.unrated
     reranking = Reranking(run, part, rerank, progress) if rerank is not None else None
-    metrics, context = _measure(reranking or scorer, lists, config, part, users)
+    values, context = _measure(run, reranking or run.scorer, part, users)
     everyone = getattr(lists, part).user
     measured = everyone if users is None else users
-    result = _result(config, lists, part) | {
+    fair = method.row.is_fair  # without a penalty C has no effect
+    result = {
+        "method": method.name,
+        "preset": method.preset,
+        "c": method.c if fair else None,
+        "c_is": method.row.weight_meaning if fair and method.c is not None else None,
+        "c_relative": method.c_relative if fair else None,
+        "needs_labels_when_serving": method.row.needs_labels,
+        "k": list(method.ks),
+        "seed": config.seed,
+        "data": lists.data.name,
+        "protocol": protocol,
+        "part": part,
+        "split": lists.rule,
         "users": {"measured": len(measured), "of": len(everyone)},
-        "metrics": _cells(metrics, context, lists.data.group_names, config),
-        "score_spread": _cell(mean_with_interval(context.spread)),
+        "metrics": _cells(values, context, lists.data.group_names, config),
+        "score_spread": jsonable(mean_with_interval(context.spread)._asdict()),
     }
     if reranking is not None:
-        result |= reranking.record(result["method"])
+        result |= reranking.record(method.name)
     result["finished"] = run.finished
     if reranking is not None:
         result["seconds"] = {"re-ranking": time.perf_counter() - started}
-    queries = _queries(config, lists, part, metrics, measured)
+    about = {
+        "data": lists.data.name,
+        "checksum": lists.data.checksum,
+        "split": lists.rule,
+        "part": part,
+        "protocol": protocol,
+        "unrated": unrated if protocol == "sampled" else None,
+        "seed": config.seed if protocol == "sampled" else None,
+        "metrics": list(values),  # in their order, which safetensors does not keep
+    }
+    tensors = {name: value.float() for name, value in values.items()}
+    queries = Saved(tensors | {files.USER: torch.from_numpy(measured)}, about)
     unmet = reranking.unmet if reranking is not None else None
-    return Evaluation(metrics, context, result, queries, run.identity, unmet)
+    return Evaluation(values, context, result, queries, run.identity, unmet)
 
 
 def measure_other_protocol(run: OpenRun) -> dict[str, Any] | None:
@@ -156,26 +171,26 @@ def other_protocol_summary(config: Config, other: dict[str, Any] | None) -> dict
     """Return what a run's metrics file repeats of the other protocol, or why there is none."""
     if other is None:
         return {"left_out": why_no_other(config)}
-    names = [f"{name}@{k}" for k in measured_ks(other) for name in OTHER_METRICS]
+    names = [f"{name}@{k}" for k in files.measured_ks(other) for name in OTHER_METRICS]
     return {
         "protocol": other["protocol"],
-        "file": metrics_name(other),
+        "file": files.metrics_name(other),
         "users": other["users"],
         "metrics": {name: other["metrics"][name]["mean"] for name in names},
     }
 
 
-def has_other_protocol(out: Path, owner: Owner, protocol: str) -> bool:
+def has_other_protocol(out: Path, owner: files.Owner, protocol: str) -> bool:
     """Return whether the finished run in `out` was measured by `protocol` for all users.
 
     Its metrics files must belong to `owner`.
     """
-    found = read_result(out / METRICS, owner).get("other_protocol") or {}
+    found = files.read_result(out / files.METRICS, owner).get("other_protocol") or {}
     if found.get("protocol") != protocol:
         return False
     try:
-        other = read_result(out / found["file"], owner._replace(part=None))
-        return other["protocol"] == protocol and not is_user_sample(other)
+        other = files.read_result(out / found["file"], owner._replace(part=None))
+        return other["protocol"] == protocol and not files.is_user_sample(other)
     except (InputError, OSError):
         return False
 
@@ -196,7 +211,7 @@ def disagreement(
         return None
     by = {result["protocol"]: result["metrics"] for result in (own, other)}
     sampled, full = by["sampled"], by["full"]
-    ks = [k for k in measured_ks(own) if _side(sampled, k) * _side(full, k) < 0]
+    ks = [k for k in files.measured_ks(own) if _side(sampled, k) * _side(full, k) < 0]
     if not ks:
         return None
     k = ks[0]
@@ -228,95 +243,44 @@ def some_users(
 
 
 def _measure(
-    scorer: nn.Module,
-    lists: AnyLists,
-    config: Config,
-    part: str,
-    users: NDArray[np.int64] | None,
-) -> tuple[dict[str, Tensor], GapContext]:
+    run: OpenRun, scorer: nn.Module, part: str, users: NDArray[np.int64] | None
+) -> tuple[dict[str, Tensor], evaluation.GapContext]:
     """Return every metric, one value per query, and what tells gaps from chance."""
-    held_out, ks, seed = getattr(lists, part), config.evaluation.k, config.seed
-    names, separator = lists.data.group_names, config.method.dpr.separator
+    config, held_out, names = run.config, getattr(run.lists, part), run.lists.data.group_names
+    ks, seed, separator = config.evaluation.k, config.seed, config.method.dpr.separator
     member = split_labels(names, separator).member if names and separator else None
     if config.evaluation.protocol == "full":
-        return evaluate_full_with_context(
+        return evaluation.evaluate_full_with_context(
             scorer, held_out, ks, seed=seed, member=member, users=users
         )
     blocks = held_out.batches(unrated=config.evaluation.unrated, seed=seed)
-    values = evaluate(scorer, iter(blocks), ks)
-    values["group_auc"] = leakage(scorer, blocks)
+    values = evaluation.evaluate(scorer, iter(blocks), ks)
+    values["group_auc"] = evaluation.leakage(scorer, blocks)
     if getattr(scorer, "may_fail", False):  # a game that may miss its goal on some lists
         values["unmet"] = torch.cat([scorer.unmet(block) for block in blocks])  # type: ignore[operator]
-    return values, gap_context(scorer, blocks, ks, seed=seed, member=member)
-
-
-def _result(config: Config, lists: AnyLists, part: str) -> dict[str, Any]:
-    """Return the head of a metrics file: the method, and the lists that it is measured on."""
-    method = config.method
-    row, fair = method.row, method.row.is_fair  # without a penalty C has no effect
-    return {
-        "method": method.name,
-        "preset": method.preset,
-        "c": method.c if fair else None,
-        "c_is": row.weight_meaning if fair and method.c is not None else None,
-        "c_relative": method.c_relative if fair else None,
-        "needs_labels_when_serving": row.needs_labels,
-        "k": list(method.ks),
-        "seed": config.seed,
-        "data": lists.data.name,
-        "protocol": config.evaluation.protocol,
-        "part": part,
-        "split": lists.rule,
-    }
+    return values, evaluation.gap_context(scorer, blocks, ks, seed=seed, member=member)
 
 
 def _cells(
-    values: dict[str, Tensor], context: GapContext, group_names: Sequence[str], config: Config
+    values: dict[str, Tensor],
+    context: evaluation.GapContext,
+    group_names: Sequence[str],
+    config: Config,
 ) -> dict[str, Any]:
     """Return means, chance levels and ratios of all users together, with their intervals."""
     parts = split_labels(group_names, config.method.dpr.separator).names
     means = means_with_intervals(values, seed=0)
-    cells = {name: _cell(mean) for name, mean in means.items()}
+    cells = {name: jsonable(mean._asdict()) for name, mean in means.items()}
     for name, floor in context.floors.items():
         gap, margin = means[name.replace("_floor@", "@")], NORMAL_95 * floor.error
         interval = (floor.value - margin, floor.value + margin)
-        cells[name] = _cell(gap._replace(mean=floor.value, ci95=interval))
+        cells[name] = jsonable(gap._replace(mean=floor.value, ci95=interval)._asdict())
     for name, whole in context.overall.items():
         names = parts if name.partition("@")[0].endswith("_split") else group_names
         by_group = dict(zip(names, whole.by_group, strict=False))
         value = Mean(whole.value, whole.ci95, whole.n, whole.undefined)
-        cells[name] = _cell(value) | {"by_group": jsonable(by_group)}
+        cells[name] = jsonable(value._asdict() | {"by_group": by_group})
     return cells
-
-
-def _cell(found: Mean) -> dict[str, Any]:
-    """Return a mean as a metrics file holds it."""
-    cell: dict[str, Any] = jsonable(found._asdict())
-    return cell
-
-
-def _queries(
-    config: Config,
-    lists: AnyLists,
-    part: str,
-    values: dict[str, Tensor],
-    users: NDArray[np.int64],
-) -> Saved:
-    """Return the values of each query, and a description of the lists that they belong to."""
-    evaluation = config.evaluation
-    sampled = evaluation.protocol == "sampled"
-    about = {
-        "data": lists.data.name,
-        "checksum": lists.data.checksum,
-        "split": lists.rule,
-        "part": part,
-        "protocol": evaluation.protocol,
-        "unrated": evaluation.unrated if sampled else None,
-        "seed": config.seed if sampled else None,
-        "metrics": list(values),  # in their order, which safetensors does not keep
-    }
-    tensors = {name: value.float() for name, value in values.items()}
-    return Saved(tensors | {USER: torch.from_numpy(users)}, about)
 
 
 def _side(metrics: dict[str, Any], k: int) -> int:
@@ -325,3 +289,98 @@ def _side(metrics: dict[str, Any], k: int) -> int:
     if low is None or high is None:
         return 0
     return int(low > 0) - int(high < 0)
+
+
+class Reranking(nn.Module):
+    """A model whose lists are put in another order, and keep their scores.
+
+    Args:
+        run: The run whose model it is.
+        part: ``test`` or ``validation``.
+        request: The re-ranking; without a K it is the one that the model was trained for.
+        progress: Called with how many lists are re-ranked.
+
+    Attributes:
+        unmet: The lists for which the request cannot be met, counted.
+    """
+
+    def __init__(
+        self, run: OpenRun, part: str, request: RerankRequest, progress: Progress
+    ) -> None:
+        super().__init__()
+        request, config, data = request.checked(), run.config, run.user_lists.data
+        if request.k is None:
+            own = config.method.k_of == "list"
+            request = request._replace(k=config.method.ks[0] if own else config.evaluation.k[0])
+        if len(data.group_names) < 2:
+            raise InputError(
+                f"the items of {data.name} are not in groups: nothing to re-rank by"
+            )
+        self.settings = request.settings(data.group_names)
+        self.scorer, self.request, self.evaluation = run.scorer, request, config.evaluation
+        self.held_out: HeldOut = getattr(run.lists, part)
+        self.progress, self.unmet = progress, Unmet()
+        self.kept: dict[int, Tensor] = {}
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the scores of lists, dealt out again by their new ranks, ``[Q, L]``.
+
+        They are remembered by the first query, since lists are measured in several ways.
+        """
+        first = int(batch.query[0])
+        if first not in self.kept:
+            scores = score(self.scorer, batch)
+            self.kept[first] = self._dealt_again(scores, batch.group, batch.mask, batch.query)
+        return self.kept[first]
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Return the same for the whole catalogue, ``[Q, n_items]``.
+
+        Items that a user rated in another part are not in the list, and keep their score.
+        """
+        distinct, place = torch.unique(users, return_inverse=True)
+        data, others, blocks = self.held_out.data, self.held_out.others, []
+        for some in distinct.split(max(1, BLOCK_CELLS // data.n_items)):
+            mask = torch.ones(len(some), data.n_items, dtype=torch.bool)
+            for row, user in enumerate(some.numpy()):
+                mask[row, others.item[others.offsets[user] : others.offsets[user + 1]]] = False
+            scores = torch.from_numpy(catalogue_scores(self.scorer, some.numpy(), data.n_items))
+            group = torch.from_numpy(data.group).expand(mask.shape)
+            blocks.append(self._dealt_again(scores, group, mask, some))
+        return torch.cat(blocks)[place]
+
+    def record(self, method: str) -> dict[str, Any]:
+        """Return what a metrics file says of a re-ranking of `method`, once all is measured.
+
+        Lists for which the request cannot be met are refused here, unless they may be marked.
+        """
+        unmet, sampled = self.unmet, self.evaluation.protocol == "sampled"
+        unmet.refuse(self.request, "user", self.held_out.data.user_ids)
+        return {
+            "method": f"{method} + {self.request.method}",
+            "needs_labels_when_serving": True,
+            "unrated": self.evaluation.unrated if sampled else None,
+            "reranked": {
+                "method": self.request.method,
+                "k": self.request.k,
+                "settings": self.settings.model_dump(mode="json"),
+                "lists": unmet.total,
+                "unmet": unmet.count,
+            },
+        }
+
+    def _dealt_again(
+        self, scores: Tensor, group: Tensor, mask: Tensor, query: Tensor
+    ) -> Tensor:
+        lists, _ = checked_candidates(scores, group, mask, None, self.request.method)
+        settings, data = self.settings, self.held_out.data
+        divides = isinstance(settings, ExposureProgram) and settings.notion != "parity"
+        if divides and (lists.scores < 0)[lists.mask].any():
+            raise InputError(
+                "treatment and impact divide by relevance, and scores of the model are below "
+                "0; use --notion parity"
+            )
+        lists = lists._replace(query=query.cpu(), names=tuple(data.group_names))
+        outcome = reordered_lists(self.request, lists, settings, self.unmet)
+        self.progress("re-ranking", self.unmet.total, len(self.held_out.user))
+        return dealt(lists, outcome.slot)[1]

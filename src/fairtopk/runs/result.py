@@ -4,31 +4,37 @@ A run leaves ``config.toml`` (all that was run), ``log.jsonl`` (a line per epoch
 ``model.safetensors`` and ``state.safetensors`` (the checkpoint), ``metrics.json`` with
 ``per_query.safetensors``, and ``provenance.json``. Each carries the `Identity` of its run. Data
 is named by name and checksum, never by path, so that a folder can be shared.
+
+A metrics file is JSON whose numbers are finite or null. Its format is checked when it is read,
+and so is the checksum that it carries of all else in it: an edited one is refused.
 """
 
 import hashlib
 import json
 import platform
+import re
 import shlex
 import sys
+import zlib
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from fairtopk import __version__
 from fairtopk.errors import InputError
 from fairtopk.lists.queries import AnyLists
 from fairtopk.runs.config import Config
-from fairtopk.runs.result_format import QueriesFile, ResultFile, is_sealed, sealed
 from fairtopk.storage import Saved, load_tensors, read_text, save_tensors, write_text
 
 # Of a run (the checkpoint's names are in `checkpoints`).
 CONFIG, LOG, PROVENANCE = "config.toml", "log.jsonl", "provenance.json"
 METRICS, PER_QUERY = "metrics.json", "per_query.safetensors"
 RERANKED = "rerank-"  # how the metrics file of a re-ranked run begins
+LONGEST = 150  # characters of its name that say what was requested; 255 are allowed in all
 # Of the search for a weight, which has a run for each weight that it tries.
 GOAL, SEARCH, TRIES, VALIDATED = "goal.toml", "search.json", "tries", "validation.json"
 # Of a sweep, and in the folder of each of its runs.
@@ -37,6 +43,9 @@ AFTERWARDS = "afterwards.json"  # how a run was measured and re-ranked once it w
 
 IDENTITY = "identity"  # the key that it has in JSON and in descriptions of tensors
 USER = "user"  # the numbers of the users, among the metrics of each
+CHECKSUM = "checksum"  # the key under which a file carries that of all else in it
+KNOWN = re.compile(r"ndcg@[1-9][0-9]{0,8}")  # the metric that every metrics file has
+OTHER_SHOWN = ("ndcg", "rank_exposure_gap")  # what readers show of the other protocol
 
 
 class Identity(NamedTuple):
@@ -163,7 +172,7 @@ def read_result(path: Path, owner: Owner | None) -> dict[str, Any]:
     try:
         ResultFile.model_validate_json(text)
         found: dict[str, Any] = json.loads(text)
-        fits = is_sealed(found)
+        fits = found == sealed(found)
     except (ValueError, RecursionError) as error:
         raise DamagedError(
             f"{path} is not a metrics file of this version, or damaged; fairtopk train and "
@@ -210,10 +219,26 @@ def read_queries(path: Path, result: dict[str, Any]) -> Saved:
     return saved
 
 
-def metrics_name(result: dict[str, Any]) -> str:
-    """Return the name of a file for metrics by another protocol, part or K than the run's."""
-    ks = "-".join(str(k) for k in measured_ks(result))
-    return f"metrics-{result['protocol']}-{result['part']}-k{ks}.json"
+def metrics_name(result: Mapping[str, Any]) -> str:
+    """Return the name of a file for metrics that are not those that a run ends with.
+
+    It says by which protocol, on which part and at which K they were measured, and after a
+    re-ranking what was requested.
+    """
+    record = result.get("reranked")
+    if record is None:
+        ks = "-".join(str(k) for k in measured_ks(result))
+        return f"metrics-{result['protocol']}-{result['part']}-k{ks}.json"
+    words = [record["method"]]
+    for key, value in record["settings"].items():
+        if isinstance(value, dict):
+            value = "_".join(f"{group}-{share}" for group, share in value.items())
+        if value is not None:
+            words.append(f"{key}={value}")
+    name = "-".join([*words, f"k={record['k']}", result["protocol"], result["part"]])
+    if len(name) > LONGEST:  # there are as many shares as groups
+        name = f"{name[:LONGEST]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{RERANKED}{name}.json"
 
 
 def is_user_sample(result: dict[str, Any]) -> bool:
@@ -222,7 +247,7 @@ def is_user_sample(result: dict[str, Any]) -> bool:
     return users is not None and users["measured"] < users["of"]
 
 
-def measured_ks(result: dict[str, Any]) -> list[int]:
+def measured_ks(result: Mapping[str, Any]) -> list[int]:
     """Return every K of a metrics file."""
     names = result["metrics"]
     return [int(name.removeprefix("ndcg@")) for name in names if name.startswith("ndcg@")]
@@ -268,3 +293,134 @@ def provenance(config: Config, lists: AnyLists, reused: Sequence[str]) -> dict[s
         "protocol": config.evaluation.model_dump(mode="json"),
         "exposure_gap": "Eq. 9; exposure_gap_released is what the authors' code computes",
     }
+
+
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a JSON file with a checksum of it, in place of an earlier one."""
+    bare = {name: value for name, value in values.items() if name != CHECKSUM}
+    content = json.dumps(bare, sort_keys=True).encode()
+    return bare | {CHECKSUM: f"{zlib.crc32(content):08x}"}
+
+
+Protocol = Literal["sampled", "full", "whole"]
+Part = Literal["test", "validation"]
+Count = Annotated[int, Field(ge=0)]
+
+
+def _same_at_every_k(metrics: dict[str, Any]) -> dict[str, Any]:
+    """Return metrics, refused unless there is NDCG at some K, and every metric at each of them.
+
+    Metrics without a K, such as ``group_auc``, stand for themselves.
+    """
+    ks = [name.partition("@")[2] for name in metrics if KNOWN.fullmatch(name)]
+    names = {name.partition("@")[0] for name in metrics if "@" in name}
+    wanted = {f"{name}@{k}" for name in names for k in ks}
+    if not ks or wanted != {name for name in metrics if "@" in name}:
+        raise ValueError("not the same metrics at every K")
+    return metrics
+
+
+class _Part(BaseModel, strict=True, allow_inf_nan=False):
+    """A part of a file."""
+
+
+class _Cell(_Part):
+    mean: float | None
+    ci95: tuple[float | None, float | None]
+    n: Count
+    undefined: Count
+    by_group: dict[str, float | None] = {}
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "_Cell":
+        if self.mean is not None and None in self.ci95:
+            raise ValueError("a mean without both bounds of its interval")
+        return self
+
+
+class _Spread(_Part):
+    mean: float | None
+
+
+class _Users(_Part):
+    measured: Count
+    of: Count
+
+
+class _LeftOut(_Part, extra="forbid"):
+    """Why there is no other protocol."""
+
+    left_out: str
+
+
+class _Other(_Part):
+    """What was measured by the other protocol."""
+
+    protocol: Protocol
+    file: Annotated[str, Field(pattern=r"^metrics-[^/\\]+\.json$")]
+    users: _Users
+    metrics: Annotated[dict[str, float | None], AfterValidator(_same_at_every_k)]
+
+    @model_validator(mode="after")
+    def _shown(self) -> "_Other":
+        ks = {name.partition("@")[2] for name in self.metrics}
+        if any(f"{name}@{k}" not in self.metrics for name in OTHER_SHOWN for k in ks):
+            raise ValueError("a K without NDCG or the gap by rank")
+        return self
+
+
+class _Reranked(_Part):
+    method: str
+    k: int
+    settings: dict[str, Any]
+    lists: Count
+    unmet: Count
+
+
+class _Identity(_Part):
+    run: str
+    config: str
+    data: str
+
+
+class ResultFile(_Part):
+    """A metrics file: what its readers rely on; it may hold more."""
+
+    identity: _Identity
+    checksum: str
+    method: str
+    data: str
+    seed: int
+    part: Part
+    protocol: Protocol
+    metrics: Annotated[dict[str, _Cell], AfterValidator(_same_at_every_k)]
+    c: float | None
+    c_relative: float | None
+    needs_labels_when_serving: bool
+    preset: str | None = None
+    c_is: str | None = None
+    k: list[int] = []
+    users: _Users | None = None
+    score_spread: _Spread | None = None
+    unrated: int | None = None
+    finished: bool = True
+    chosen_epoch: int | None = None
+    seconds: dict[str, float] = {}
+    peak_rss_mb: float = 0.0
+    other_protocol: _LeftOut | _Other | None = None
+    reranked: _Reranked | None = None
+    warnings: list[str] = []
+
+
+class QueriesFile(_Part):
+    """The description of a file with the values of each query."""
+
+    identity: _Identity
+    data: str
+    part: Part
+    protocol: Protocol
+    seed: int | None
+    metrics: Annotated[list[str], Field(min_length=1)]
+    checksum: str | None = None
+    split: str | None = None
+    unrated: int | None = None

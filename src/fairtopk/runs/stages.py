@@ -23,15 +23,12 @@ from torch import Tensor
 import fairtopk
 from fairtopk.errors import InputError
 from fairtopk.lists.queries import AnyLists
-from fairtopk.objectives.methods import BASELINE
-from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs.build import finetune_method, has_third_phase, shares_stages
 from fairtopk.runs.config import Config
 from fairtopk.runs.result import digest
-from fairtopk.runs.validation import validation_k
+from fairtopk.runs.trainer import AnyTrainer, validation_k
 from fairtopk.storage import FORMAT, Saved, load_tensors, save_tensors
-from fairtopk.training.loop import Trainer, under
-from fairtopk.training.progress import Progress
+from fairtopk.training.loop import Progress, under
 
 WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
     "warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
@@ -40,8 +37,6 @@ WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
 CHOICE = {"unrated", "select_on"}  # keys of [evaluation] that choose a colour-blind epoch
 KEY = "key"  # under which the file of a stage repeats its name
 CHOSEN = "chosen"  # how names of the weights of the chosen epoch begin
-
-AnyTrainer = Trainer | RobustTrainer
 
 
 class Kept(BaseModel, strict=True):
@@ -71,15 +66,18 @@ def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Stage]:
     """Return the stages of a run that other runs may have kept in `folder`."""
     if not shares_stages(config):
         return []
-    keys = [warmup_key(config, lists)]
+    warmup = {"data": lists.warmup_checksum, **warmup_settings(config)}
+    keys = [digest({"code": code_digest()} | warmup, lists)]
     if shares_teacher(config):
-        keys.append(teacher_key(config, lists))
+        # Groups matter, since the log of its training has gaps.
+        teacher = {"data": lists.data.checksum, **teacher_settings(config)}
+        keys.append(digest({"code": code_digest()} | teacher, lists))
     return [Stage(phase, folder / f"{key}.safetensors") for phase, key in enumerate(keys)]
 
 
 def shares_teacher(config: Config) -> bool:
     """Return whether the end of a run's fine-tuning is a colour-blind teacher."""
-    return has_third_phase(config) or config.method.name == BASELINE
+    return has_third_phase(config) or config.method.row.is_teacher
 
 
 def begin_after(stages: Sequence[Stage], trainer: AnyTrainer) -> tuple[str, ...]:
@@ -94,8 +92,11 @@ def begin_after(stages: Sequence[Stage], trainer: AnyTrainer) -> tuple[str, ...]
             if saved.about.get(KEY) != stage.path.stem:
                 raise InputError(f"{stage.path} is not the stage in its name")
             chosen = under(CHOSEN, saved.tensors)
-            start = f"{CHOSEN}."
-            own = {n: one for n, one in saved.tensors.items() if not n.startswith(start)}
+            own = {
+                name: value
+                for name, value in saved.tensors.items()
+                if not name.startswith(f"{CHOSEN}.")
+            }
             kept = load_trainer(trainer, stage.path, saved._replace(tensors=own), chosen)
             return (f"{trainer.phases[stage.phase].name} reused from {kept.made_by}",)
     return ()
@@ -157,21 +158,6 @@ def code_digest() -> str:
     processor = llvmlite.binding.get_host_cpu_name()
     found.update(json.dumps([FORMAT, *versions, processor]).encode())
     return found.hexdigest()
-
-
-def warmup_key(config: Config, lists: AnyLists) -> str:
-    """Return a digest that is equal for runs whose warm-ups end in the same weights."""
-    data = lists.warmup_checksum
-    return digest({"code": code_digest(), "data": data, **warmup_settings(config)}, lists)
-
-
-def teacher_key(config: Config, lists: AnyLists) -> str:
-    """Return a digest that is equal for runs with the same colour-blind teacher.
-
-    Groups matter, since the log of its training has gaps.
-    """
-    parts = {"code": code_digest(), "data": lists.data.checksum, **teacher_settings(config)}
-    return digest(parts, lists)
 
 
 def warmup_settings(config: Config) -> dict[str, Any]:

@@ -8,20 +8,18 @@ that all runs take on disk is estimated before they begin.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
 from fairtopk.errors import InputError
-from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.build import build_any_lists, build_model, shares_stages
-from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, load_config, what_differs
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.measure import has_other_protocol, measure_run
-from fairtopk.runs.open import OpenRun, cached_loader, open_run
+from fairtopk.runs.open import cached_loader, open_run
 from fairtopk.runs.result import (
     AFTERWARDS,
     CONFIG,
@@ -52,7 +50,7 @@ from fairtopk.storage import (
 DONE = TypeAdapter(dict[Literal["protocols", "rerank"], list[Any]])
 
 BYTES = 4  # of a number
-PER_K = 40  # metrics of a query at one K, at most; see `metrics.summary`
+PER_K = 40  # metrics of a query at one K, at most; see `metrics.summarise`
 SMALL_FILES = 200_000  # bytes of config, metrics and provenance of a run
 PER_EPOCH = 4_000  # bytes of its log
 COPIES = 3  # of a checkpoint: the last two, and the one that is being written
@@ -106,42 +104,55 @@ def run_sweep(
             among them.
         watch: Called when a cell begins, is done (also by an earlier sweep) or has failed.
     """
+    at_once = processes or cores()
     with alone_in(out):
-        return _run(cells, out, processes or cores(), watch)
-
-
-def _run(
-    cells: Sequence[Cell], out: Path, at_once: int, watch: Callable[[Event], None]
-) -> Outcome:
-    _refuse_others(cells, out)
-    waiting = [cell for cell in cells if not is_done(cell, out)]
-    done = [cell for cell in cells if cell not in waiting]
-    remove_halves(out / WARMUPS)
-    for cell in done:
-        tidy_up(cell, out)  # perhaps it was killed before it could
-        watch(Event(cell, "done"))
-    warm = {None, *(_warmup(cell) for cell in done)}
-    running: dict[str, Cell] = {}
-    failures: dict[str, str] = {}
-    # However few are left: the last digits of a mean depend on the number of threads.
-    with Workers(at_once, threads=max(1, cores() // at_once)) as workers:
-        while waiting or running:
-            while workers.is_free() and (chosen := _next(waiting, running.values(), warm)):
-                waiting.remove(chosen)
-                running[chosen.name] = chosen
-                watch(Event(chosen, "running"))
-                workers.begin(chosen.name, run_cell, chosen, out)
-            for piece in workers.finished():
-                cell = running.pop(piece.name)
-                if piece.failure is None:
-                    warm.add(_warmup(cell))
-                    watch(Event(cell, "done", piece.value))
-                else:
-                    failures[cell.name] = piece.failure
-                    watch(Event(cell, "failed", failure=piece.failure))
-    _write_failures(failures, out)
-    _write_results(cells, out)
-    return Outcome(len(cells) - len(failures), failures)
+        for cell in cells:
+            path = out / cell.name / CONFIG
+            if not path.exists():
+                continue
+            kept = load_config(path)
+            if dump_config(kept) != dump_config(cell.config):
+                raise InputError(
+                    f"{path} is not what the sweep now asks of that run: "
+                    f"{what_differs(kept, cell.config)}; choose another --out, or remove the "
+                    f"run"
+                )
+        waiting = [cell for cell in cells if not is_done(cell, out)]
+        done = [cell for cell in cells if cell not in waiting]
+        remove_halves(out / WARMUPS)
+        for cell in done:
+            tidy_up(cell, out)  # perhaps it was killed before it could
+            watch(Event(cell, "done"))
+        warm = {None, *(_warmup(cell) for cell in done)}
+        running: dict[str, Cell] = {}
+        failures: dict[str, str] = {}
+        # However few are left: the last digits of a mean depend on the number of threads.
+        with Workers(at_once, threads=max(1, cores() // at_once)) as workers:
+            while waiting or running:
+                while workers.is_free():
+                    # The first cell whose warm-up no other is training at the moment.
+                    busy = {_warmup(cell) for cell in running.values()} - warm
+                    chosen = next((one for one in waiting if _warmup(one) not in busy), None)
+                    if chosen is None:
+                        break
+                    waiting.remove(chosen)
+                    running[chosen.name] = chosen
+                    watch(Event(chosen, "running"))
+                    workers.begin(chosen.name, run_cell, chosen, out)
+                for piece in workers.finished():
+                    cell = running.pop(piece.name)
+                    if piece.failure is None:
+                        warm.add(_warmup(cell))
+                        watch(Event(cell, "done", piece.value))
+                    else:
+                        failures[cell.name] = piece.failure
+                        watch(Event(cell, "failed", failure=piece.failure))
+        if failures:
+            write_text(out / FAILURES, json.dumps(failures, indent=2) + "\n")
+        else:
+            (out / FAILURES).unlink(missing_ok=True)
+        _write_results(cells, out)
+        return Outcome(len(cells) - len(failures), failures)
 
 
 def cores() -> int:
@@ -149,12 +160,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _next(waiting: list[Cell], running: Iterable[Cell], warm: set[str | None]) -> Cell | None:
-    """Return the first cell whose warm-up no other is training at the moment."""
-    busy = {_warmup(cell) for cell in running} - warm
-    return next((cell for cell in waiting if _warmup(cell) not in busy), None)
 
 
 def _warmup(cell: Cell) -> str | None:
@@ -166,27 +171,6 @@ def _warmup(cell: Cell) -> str | None:
     if not config.data.of_documents:  # whose groups may be features too
         del data["groups"]
     return json.dumps({"data": data, **warmup_settings(config)})
-
-
-def _refuse_others(cells: Iterable[Cell], out: Path) -> None:
-    """Refuse a folder in which a cell was begun with another config."""
-    for cell in cells:
-        path = out / cell.name / CONFIG
-        if not path.exists():
-            continue
-        kept = load_config(path)
-        if dump_config(kept) != dump_config(cell.config):
-            raise InputError(
-                f"{path} is not what the sweep now asks of that run: "
-                f"{what_differs(kept, cell.config)}; choose another --out, or remove the run"
-            )
-
-
-def _write_failures(failures: dict[str, str], out: Path) -> None:
-    if failures:
-        write_text(out / FAILURES, json.dumps(failures, indent=2) + "\n")
-    else:
-        (out / FAILURES).unlink(missing_ok=True)
 
 
 def _write_results(cells: Iterable[Cell], out: Path) -> None:
@@ -220,29 +204,33 @@ def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     """Train and measure a cell as far as that is not done yet; return its metrics file."""
     folder = out / cell.name
     with alone_in(folder, patience=ORPHANS):
-        return _run_cell(cell, folder, out)
-
-
-def _run_cell(cell: Cell, folder: Path, out: Path) -> dict[str, Any]:
-    lists = _load(cell.config.data, cell.config.seed)
-    train_run(cell.config, folder, resume=True, warmups=out / WARMUPS, lists=lists)
-    owner = Owner(cell.config, identity_of(cell.config, lists))
-    done = _done(folder)
-    protocols = [one for one in cell.protocols if not has_other_protocol(folder, owner, one)]
-    requests = [one for one in cell.reranked if _plain(one) not in done["rerank"]]
-    if protocols or requests:
-        run = _open(folder)
-        for protocol in protocols:
-            found = measure_run(run, protocol=protocol)
-            found.save(folder / found.name)
-        for request in requests:
-            found = measure_run(run, rerank=request)
-            found.save(folder / found.name)
-    for what, wanted in _wanted(cell).items():
-        done[what] += [one for one in wanted if one not in done[what]]
-    write_text(folder / AFTERWARDS, json.dumps(done, indent=2) + "\n")
-    tidy_up(cell, out)
-    return read_result(folder / METRICS, owner)
+        lists = _load(cell.config.data, cell.config.seed)
+        train_run(cell.config, folder, resume=True, warmups=out / WARMUPS, lists=lists)
+        owner = Owner(cell.config, identity_of(cell.config, lists))
+        done, wanted = _done(folder), _wanted(cell)
+        left: list[dict[str, Any]] = [
+            {"protocol": one}
+            for one in cell.protocols
+            if not has_other_protocol(folder, owner, one)
+        ]
+        for request, plain in zip(cell.reranked, wanted["rerank"], strict=True):
+            if plain not in done["rerank"]:
+                left.append({"rerank": request})
+        if left:
+            if not (folder / MODEL).exists():
+                raise InputError(
+                    f"{folder} has not kept its model, and cannot be measured in new ways; "
+                    f"remove it, and it is trained again"
+                )
+            run = open_run(folder, load=_load)
+            for how in left:
+                found = measure_run(run, **how)
+                found.save(folder / found.name)
+        for what, those in wanted.items():
+            done[what] += [one for one in those if one not in done[what]]
+        write_text(folder / AFTERWARDS, json.dumps(done, indent=2) + "\n")
+        tidy_up(cell, out)
+        return read_result(folder / METRICS, owner)
 
 
 def tidy_up(cell: Cell, out: Path) -> None:
@@ -254,18 +242,10 @@ def tidy_up(cell: Cell, out: Path) -> None:
     remove_halves(folder)
 
 
-def _open(folder: Path) -> OpenRun:
-    if not (folder / MODEL).exists():
-        raise InputError(
-            f"{folder} has not kept its model, and cannot be measured in new ways; remove it, "
-            f"and it is trained again"
-        )
-    return open_run(folder, load=_load)
-
-
 def _wanted(cell: Cell) -> dict[str, list[Any]]:
-    """Return the protocols and re-rankings for a cell once it is trained."""
-    return {"protocols": [*cell.protocols], "rerank": [_plain(one) for one in cell.reranked]}
+    """Return the protocols and re-rankings of a trained cell, as JSON gives them back."""
+    requests = json.loads(json.dumps([one._asdict() for one in cell.reranked]))
+    return {"protocols": [*cell.protocols], "rerank": requests}
 
 
 def _done(folder: Path) -> dict[str, list[Any]]:
@@ -275,12 +255,6 @@ def _done(folder: Path) -> dict[str, list[Any]]:
     except ValueError:
         found = {}
     return {what: found.get(what, []) for what in ("protocols", "rerank")}
-
-
-def _plain(request: RerankRequest) -> dict[str, Any]:
-    """Return a request as JSON would give it back."""
-    found: dict[str, Any] = json.loads(json.dumps(request._asdict()))
-    return found
 
 
 class Room(NamedTuple):
@@ -315,16 +289,12 @@ def room_of(cells: Iterable[Cell]) -> Room:
         drawn = config.training.lists
         heads = users * drawn.head if drawn.top else 0
         at_work = max(at_work, COPIES * (MODELS_IN_STATE * model + (pairs + heads) * BYTES))
-        for stage in _shared(config):  # which has tables of its phase too
-            stages[stage] = MODELS_IN_STATE * model + pairs * BYTES
+        shared: list[Any] = [[config.data.model_dump(mode="json"), warmup_settings(config)]]
+        if shares_teacher(config):
+            shared.append(teacher_settings(config))
+        for stage in shared:  # which has tables of its phase too
+            stages[json.dumps(stage)] = MODELS_IN_STATE * model + pairs * BYTES
     return Room(kept + sum(stages.values()), at_work)
-
-
-def _shared(config: Config) -> Iterator[str]:
-    """Yield a key for each stage that a run keeps for others."""
-    yield json.dumps([config.data.model_dump(mode="json"), warmup_settings(config)])
-    if shares_teacher(config):
-        yield json.dumps(teacher_settings(config))
 
 
 def refuse_too_little(room: Room, out: Path, *, at_once: int) -> None:

@@ -8,8 +8,8 @@ write to one folder.
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -68,9 +68,24 @@ class Workers:
 
     def begin(self, name: str, work: Callable[..., Any], *given: Any) -> None:
         """Begin a piece of work: a function of a module, and what it is called with."""
-        process, connection = self._idle() or self._start()
+        while self.idle:
+            process, connection = self.idle.pop()
+            if process.is_alive():
+                break
+            connection.close()
+        else:
+            connection, theirs = SPAWN.Pipe()
+            process = SPAWN.Process(target=_work, args=(theirs, self.threads), daemon=True)
+            # A new process takes seconds to import what it needs, with nothing to catch Ctrl-C
+            # by. It inherits the block, which `_work` lifts.
+            _let_interrupts(signal.SIG_BLOCK)
+            try:
+                process.start()
+            finally:
+                _let_interrupts(signal.SIG_UNBLOCK)
+            theirs.close()
         self.busy[connection] = process, name
-        with suppress(OSError):  # of one that has just died, which `finished` then tells
+        with suppress(OSError):  # of one that has just died, which `finished` then reports
             connection.send((work, given))
 
     def finished(self) -> list[Finished]:
@@ -90,23 +105,6 @@ class Workers:
                 found.append(Finished(name, value, failure))
         return found
 
-    def _idle(self) -> tuple[Any, Connection] | None:
-        """Return a process without work, if there is one that lives."""
-        while self.idle:
-            process, connection = self.idle.pop()
-            if process.is_alive():
-                return process, connection
-            connection.close()
-        return None
-
-    def _start(self) -> tuple[Any, Connection]:
-        ours, theirs = SPAWN.Pipe()
-        process = SPAWN.Process(target=_work, args=(theirs, self.threads), daemon=True)
-        with _interrupts_wait():
-            process.start()
-        theirs.close()
-        return process, ours
-
 
 def _work(connection: Connection, threads: int) -> None:
     if hasattr(os, "setsid"):
@@ -119,39 +117,23 @@ def _work(connection: Connection, threads: int) -> None:
         _let_interrupts(signal.SIG_UNBLOCK)
         while True:
             work, given = connection.recv()
-            connection.send(_tried(work, given))
+            value, failure = None, None
+            try:
+                value = work(*given)
+            except InputError as error:
+                failure = str(error)
+            except Stopped as stopped:  # sent to this process alone: the first would end all
+                failure = f"{stopped.exit_code.meaning}; go on with --resume"
+            except Exception as error:  # is reported, and does not stop the other pieces
+                failure = f"internal error ({type(error).__name__}: {error})"
+            connection.send((value, failure))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Hold Ctrl-C back; a process that starts meanwhile does so until `_work` lets it through.
-
-    It takes seconds to import what it needs, with nothing to catch an interrupt by.
-    """
-    _let_interrupts(signal.SIG_BLOCK)
-    try:
-        yield
-    finally:
-        _let_interrupts(signal.SIG_UNBLOCK)
 
 
 def _let_interrupts(how: int) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(how, {signal.SIGINT})
-
-
-def _tried(work: Callable[..., Any], given: tuple[Any, ...]) -> tuple[Any, str | None]:
-    """Return what a piece of work returns, or why it failed."""
-    try:
-        return work(*given), None
-    except InputError as error:
-        return None, str(error)
-    except Stopped as stopped:  # sent to this process alone: the first would end all
-        return None, f"{stopped.exit_code.meaning}; go on with --resume"
-    except Exception as error:  # of one piece, which is told of and does not stop the others
-        return None, f"internal error ({type(error).__name__}: {error})"
 
 
 def _end_with_parent() -> None:

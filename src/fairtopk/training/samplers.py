@@ -14,10 +14,9 @@ from fairtopk.data.features import Features
 from fairtopk.errors import InputError, KindError
 from fairtopk.kernels import csr
 from fairtopk.kernels.ranking import UserItems
-from fairtopk.lists._kernels import group_lists, training_lists
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batch
-from fairtopk.lists.users import Lists, Ratings
+from fairtopk.lists.users import Lists, Ratings, group_lists, training_lists
 from fairtopk.models.scoring import top_items
 from fairtopk.terminal import shown
 
@@ -153,10 +152,8 @@ class ListSampler:
             raise InputError("lists with top items need a model: call refresh(scorer) first")
         no_head = np.empty((len(users), 0), np.int32)
         head = no_head if self.head is None else self.head[users]
-        rated, parts = (
-            UserItems(users, train.offsets, train.item),
-            (sizes.rated, sizes.unrated, sizes.top),
-        )
+        rated = UserItems(users, train.offsets, train.item)
+        parts = (sizes.rated, sizes.unrated, sizes.top)
         item, slot, mask = training_lists(rated, head, self.n_items, parts, key)
         relevance = np.zeros(item.shape, np.float32)
         relevance[:, : sizes.rated] = np.where(slot >= 0, train.rating[slot], 0)
@@ -262,17 +259,20 @@ class FeatureSampler:
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every query's list once; batches before `first` are left out."""
         checked_whole("batch_size", batch_size, least=1)
-        if batch_size >= len(self.queries):
-            if self.everything is None:
-                self.everything = self._batch(self.queries)
-            yield from [self.everything][first:]
-            return
-        order = np.random.default_rng([self.seed, epoch]).permutation(self.queries)
+        whole, order = batch_size >= len(self.queries), self.queries
+        if not whole:
+            order = np.random.default_rng([self.seed, epoch]).permutation(order)
         for start in range(first * batch_size, len(order), batch_size):
-            yield self._batch(order[start : start + batch_size])
-
-    def _batch(self, queries: NDArray[np.integer]) -> Batch:
-        batch = feature_batch(self.features, queries, order=self.order, ideal_k=self.ideal_k)
-        first = slice(batch.pair.shape[1])
-        relevant = batch.relevance[:, first] > 0
-        return batch._replace(pair=torch.where(relevant, batch.item[:, first].long(), -1))
+            if whole and self.everything is not None:
+                yield self.everything
+                return
+            queries = order[start : start + batch_size]
+            batch = feature_batch(
+                self.features, queries, order=self.order, ideal_k=self.ideal_k
+            )
+            pair = batch.item[:, : batch.pair.shape[1]].long()
+            relevant = batch.relevance[:, : pair.shape[1]] > 0
+            batch = batch._replace(pair=torch.where(relevant, pair, -1))
+            if whole:
+                self.everything = batch
+            yield batch

@@ -7,8 +7,7 @@ import polars as pl
 import pytest
 
 from fairtopk.runs.config_file import dump_config
-from fairtopk.runs.result import config_digest
-from fairtopk.runs.result_format import sealed
+from fairtopk.runs.result import config_digest, sealed
 from studies.movielens import choices
 
 REPOSITORY = Path(__file__).parents[3]

@@ -13,7 +13,7 @@ from fairtopk.reporting.rankings import Fall, falls_once
 from fairtopk.reporting.results import Result, collect, with_reranked
 from fairtopk.reranking.request import RerankRequest
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.result_format import ResultFile, sealed
+from fairtopk.runs.result import ResultFile, sealed
 from fairtopk.runs.sweep import Event, is_done
 from studies.movielens import records
 
