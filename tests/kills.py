@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 
 CHANGE = "a change to a file"
 STEP = "fairtopk.training.loop:train_step"
-SAVE = "fairtopk.runs.run:save_pair"
+SAVE = "fairtopk.storage:save_pair"
 
 HANGS = 900.0  # seconds after which a child is taken to hang, however slow the machine
 SETTINGS = "KILLS_TEST_STATE"  # environment of the child
