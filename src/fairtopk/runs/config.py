@@ -10,7 +10,8 @@ less fair there. So each run is measured by both protocols, and the epochs of a 
 learns the catalogue are chosen on the catalogue.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,6 +21,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     PositiveFloat,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -58,20 +60,15 @@ OTHER_PROTOCOL = {"sampled": "full", "full": "sampled"}
 CHOOSING_GAPS = {"sampled": "exposure_gap", "full": "rank_exposure_gap"}
 
 
-def _method_name(name: Any) -> Any:
-    if not isinstance(name, str) or find_method(name) is None:
-        raise PydanticCustomError("method", f"Input should be one of {', '.join(METHODS)}")
+def _listed(name: Any, rows: Mapping[str, Any], find: Callable[[str], Any]) -> Any:
+    """Return the name of a method or model, refused unless its table has a row for it."""
+    if not isinstance(name, str) or find(name) is None:
+        raise PydanticCustomError("name", f"Input should be one of {', '.join(rows)}")
     return name
 
 
-def _model_name(name: Any) -> Any:
-    if not isinstance(name, str) or find_model(name) is None:
-        raise PydanticCustomError("model", f"Input should be one of {', '.join(MODELS)}")
-    return name
-
-
-MethodName = Annotated[str, BeforeValidator(_method_name)]
-ModelName = Annotated[str, BeforeValidator(_model_name)]
+MethodName = Annotated[str, BeforeValidator(partial(_listed, rows=METHODS, find=find_method))]
+ModelName = Annotated[str, BeforeValidator(partial(_listed, rows=MODELS, find=find_model))]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
@@ -91,24 +88,18 @@ class DataConfig(Section):
     validation: Count | Share = 5  # the same, before the test part
     min_ratings: Count | None = None  # users with fewer stay in training
 
-    @field_validator("source")
+    @field_validator("source", "path", "groups", mode="before")
     @classmethod
-    def _known(cls, source: str) -> str:
-        if source not in KNOWN:
-            raise ValueError(f"unknown data set {source!r}: the names are {', '.join(KNOWN)}")
-        return source
-
-    @field_validator("path")
-    @classmethod
-    def _is_path(cls, path: str | None) -> str | None:
-        if path is not None and (not path or "\0" in path):
-            raise ValueError(f"must name a file or folder, got {path!r}")
-        return path
-
-    @field_validator("groups", mode="before")
-    @classmethod
-    def _rule(cls, groups: Any) -> Any:
-        return GroupRule.from_mapping(groups) if isinstance(groups, Mapping) else groups
+    def _readable(cls, given: Any, info: ValidationInfo) -> Any:
+        match info.field_name, given:
+            case "groups", Mapping():
+                return GroupRule.from_mapping(given)
+            case "source", str() if given not in KNOWN:
+                names = ", ".join(KNOWN)
+                raise ValueError(f"unknown data set {given!r}: the names are {names}")
+            case "path", str() if not given or "\0" in given:
+                raise ValueError(f"must name a file or folder, got {given!r}")
+        return given
 
     @model_validator(mode="after")
     def _embedded(self) -> "DataConfig":
@@ -281,50 +272,113 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
+        """Fill in the defaults of documents, if that is what the data holds."""
         given = _python_numbers(given)
-        if isinstance(given, Mapping) and _has_documents(given.get("data")):
-            return _with_document_defaults(given)
-        return given
+        if not isinstance(given, Mapping) or not _has_documents(given.get("data")):
+            return given
+        model = given.get("model")
+        named = model if isinstance(model, Mapping) else {}
+        row = find_model(str(named.get("name", DOCUMENT_DEFAULTS["model"]["name"])))
+        rate = (row and row.rate) or MODELS["mlp"].rate  # a wrong name is refused later
+        rates = {"rate": rate, "warmup_rate": rate}
+        filled = dict(given)
+        for name, defaults in DOCUMENT_DEFAULTS.items():
+            table = given.get(name, {})
+            if isinstance(table, Mapping):
+                usual = rates | defaults if name == "training" else defaults
+                filled[name] = usual | dict(table)
+        evaluation, method = filled["evaluation"], filled["method"]
+        if isinstance(evaluation, dict) and isinstance(method, dict):
+            own = method["k"] if isinstance(method["k"], list) else [method["k"]]
+            whole = {one for one in own if isinstance(one, int)}  # others are refused later
+            filled["evaluation"] = {"k": sorted(DOCUMENT_KS | whole)} | evaluation
+        return filled
 
     @model_validator(mode="after")
     def _fits(self) -> "Config":
         """Refuse tables that do not go together."""
-        method, row = self.method.name, self.method.row
-        if fault := _document_fault(self) if self.data.of_documents else _user_fault(self):
-            raise ValueError(fault)
-        if not row.ranks_catalogue and self.evaluation.protocol == "full":
-            raise ValueError(
-                f"{method} ranks a list as a whole, and the catalogue is too long for that; "
-                f"set evaluation.protocol to sampled"
-            )
-        if row.family != "objective" and self.training.lists.top:
-            raise ValueError(
-                f"{method} has no use for top items in its training lists; set "
-                f"training.lists.top to 0"
-            )
+        data, model, method = self.data, self.model.name, self.method
+        protocol, top = self.evaluation.protocol, self.training.lists.top
+        if data.of_documents:
+            rules = [
+                (
+                    MODELS[model].scores != "features",
+                    f"model.name = {model!r} scores users and items, and {data.source} holds "
+                    f"documents with features; set it to linear, mlp or attention",
+                ),
+                (
+                    data.test >= 1 or data.validation >= 1,
+                    "data.test and data.validation are shares of the queries, above 0 and "
+                    "below 1",
+                ),
+                (
+                    data.split != "random" or data.min_ratings is not None,
+                    "queries are held out at random; leave out data.split and data.min_ratings",
+                ),
+                (
+                    protocol != "whole",
+                    f"documents are ranked in whole lists; leave out evaluation.protocol, got "
+                    f"{protocol!r}",
+                ),
+                (
+                    top > 0,
+                    "documents are trained on in whole lists; leave out training.lists.top",
+                ),
+                (
+                    method.penalty_of == "unrated",
+                    "a list of documents has no items that were rated before; set "
+                    "method.penalty_of to list",
+                ),
+            ]
+        else:
+            rules = [
+                (
+                    MODELS[model].scores != "ids",
+                    f"model.name = {model!r} scores documents with features, and {data.source} "
+                    f"holds users and items; set it to {' or '.join(models_of('ids'))}",
+                ),
+                (data.test < 1, "data.test is a number of ratings of each user, at least 1"),
+                (
+                    data.validation < 1,
+                    "data.validation is a number of ratings of each user, at least 1",
+                ),
+                (
+                    protocol == "whole",
+                    "evaluation.protocol of users and items is sampled or full, got 'whole'",
+                ),
+            ]
+        rules += [
+            (
+                protocol == "full" and not method.row.ranks_catalogue,
+                f"{method.name} ranks a list as a whole, and the catalogue is too long for "
+                f"that; set evaluation.protocol to sampled",
+            ),
+            (
+                top > 0 and method.row.family != "objective",
+                f"{method.name} has no use for top items in its training lists; set "
+                f"training.lists.top to 0",
+            ),
+        ]
+        for broken, sentence in rules:
+            if broken:
+                raise ValueError(sentence)
         return self
 
     @model_validator(mode="after")
-    def _choose_epochs(self) -> "Config":
-        """Fill in on which lists, and by which gap, epochs are chosen."""
-        evaluation, why = self.evaluation, why_no_other(self)
-        on = evaluation.select_on
+    def _complete(self) -> "Config":
+        """Fill in how epochs are chosen, and the method's own K among those measured."""
+        method, evaluation, why = self.method, self.evaluation, why_no_other(self)
+        on, ks = evaluation.select_on, evaluation.k
         if why is not None and (on == "full" or (on and self.data.of_documents)):
             raise ValueError(f"{why}; leave out evaluation.select_on")
         if on is None and not self.data.of_documents:
-            on = "full" if trains_on_catalogue(self) and why is None else "sampled"
+            learns_catalogue = method.row.learns_catalogue or self.training.lists.top > 0
+            on = "full" if learns_catalogue and why is None else "sampled"
+        if "k" not in evaluation.model_fields_set and method.k_of == "list":
+            ks = tuple(sorted({*ks, *method.ks}))
         gap = evaluation.select_gap or CHOOSING_GAPS[on or "sampled"]
-        chosen = evaluation.model_copy(update={"select_on": on, "select_gap": gap})
+        chosen = evaluation.model_copy(update={"k": ks, "select_on": on, "select_gap": gap})
         return self.model_copy(update={"evaluation": chosen})
-
-    @model_validator(mode="after")
-    def _measure_where_trained(self) -> "Config":
-        """Measure at the method's own K too, unless the file says where to measure."""
-        method, evaluation = self.method, self.evaluation
-        if "k" in evaluation.model_fields_set or method.k_of != "list":
-            return self
-        ks = tuple(sorted({*evaluation.k, *method.ks}))
-        return self.model_copy(update={"evaluation": evaluation.model_copy(update={"k": ks})})
 
 
 def other_protocol(config: Config) -> str | None:
@@ -344,11 +398,6 @@ def why_no_other(config: Config) -> str | None:
     return None
 
 
-def trains_on_catalogue(config: Config) -> bool:
-    """Return whether a run learns the order of the catalogue, not of sampled lists."""
-    return config.method.row.learns_catalogue or config.training.lists.top > 0
-
-
 def _has_documents(data: Any) -> bool:
     """Return whether a config's ``data`` table is about documents with features."""
     if not isinstance(data, Mapping):
@@ -357,71 +406,6 @@ def _has_documents(data: Any) -> bool:
     return data.get("source") == "letor" or (
         isinstance(options, Mapping) and "query" in options
     )
-
-
-def _with_document_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a config of documents, with the defaults of documents filled in."""
-    model = values.get("model")
-    named = model if isinstance(model, Mapping) else {}
-    row = find_model(str(named.get("name", DOCUMENT_DEFAULTS["model"]["name"])))
-    rate = (row and row.rate) or MODELS["mlp"].rate  # a wrong name is refused later
-    rates = {"rate": rate, "warmup_rate": rate}
-    filled = dict(values)
-    for table, defaults in DOCUMENT_DEFAULTS.items():
-        given = values.get(table, {})
-        if isinstance(given, Mapping):
-            usual = rates | defaults if table == "training" else defaults
-            filled[table] = usual | dict(given)
-    evaluation, method = filled["evaluation"], filled["method"]
-    if isinstance(evaluation, dict) and isinstance(method, dict):
-        k = method["k"]
-        own = k if isinstance(k, list | tuple) else [k]
-        whole = {one for one in own if isinstance(one, int)}  # other kinds are refused later
-        filled["evaluation"] = {"k": sorted(DOCUMENT_KS | whole)} | evaluation
-    return filled
-
-
-def _user_fault(config: Config) -> str | None:
-    """Return what does not go with data of users and items, in a sentence."""
-    data, model = config.data, config.model.name
-    if MODELS[model].scores != "ids":
-        return (
-            f"model.name = {model!r} scores documents with features, and {data.source} "
-            f"holds users and items; set it to {' or '.join(models_of('ids'))}"
-        )
-    for name in ("test", "validation"):
-        if getattr(data, name) < 1:
-            return f"data.{name} is a number of ratings of each user, at least 1"
-    if config.evaluation.protocol == "whole":
-        return "evaluation.protocol of users and items is sampled or full, got 'whole'"
-    return None
-
-
-def _document_fault(config: Config) -> str | None:
-    """Return what does not go with documents with features, in a sentence."""
-    data, model = config.data, config.model.name
-    if MODELS[model].scores != "features":
-        return (
-            f"model.name = {model!r} scores users and items, and {data.source} holds documents "
-            f"with features; set it to linear, mlp or attention"
-        )
-    if data.test >= 1 or data.validation >= 1:
-        return "data.test and data.validation are shares of the queries, above 0 and below 1"
-    if data.split != "random" or data.min_ratings is not None:
-        return "queries are held out at random; leave out data.split and data.min_ratings"
-    if config.evaluation.protocol != "whole":
-        return (
-            f"documents are ranked in whole lists; leave out evaluation.protocol, got "
-            f"{config.evaluation.protocol!r}"
-        )
-    if config.training.lists.top:
-        return "documents are trained on in whole lists; leave out training.lists.top"
-    if config.method.penalty_of == "unrated":
-        return (
-            "a list of documents has no items that were rated before; set method.penalty_of to "
-            "list"
-        )
-    return None
 
 
 def _python_numbers(value: Any) -> Any:

@@ -3,7 +3,7 @@
 import json
 import reprlib
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,20 @@ def read_config(path: Path, changes: Sequence[str] = ()) -> dict[str, Any]:
             raise
         raise InputError(f"{path} is not a TOML file: {error}") from error
     for change in changes:
-        _apply(change, values)
+        key, separator, text = (part.strip() for part in change.partition("="))
+        if not separator or not all(key.split(".")):
+            raise InputError(
+                f"--set takes key=value, for example method.c=1e5, got {reprlib.repr(change)}"
+            )
+        try:
+            value = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            value = text  # such as a name without quotes
+        except RecursionError:
+            raise InputError(f"--set {key} {TOO_DEEP}") from None
+        except ValueError as error:  # an integer of thousands of digits
+            raise InputError(f"--set {key}: {error}") from error
+        put(values, key, value if text else None)
     _refuse_unwritable(values, str(path))
     return values
 
@@ -64,17 +77,28 @@ def dump_config(config: Config, **tables: Section) -> str:
         config: The config.
         tables: More tables of the file, by name.
     """
-    values = config.model_dump(mode="json")
-    values |= {name: table.model_dump(mode="json") for name, table in tables.items()}
-    return tomli_w.dumps(_without_none(values))
+    values = config.model_dump(mode="json", exclude_none=True)
+    for name, table in tables.items():
+        values[name] = table.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps(values)
 
 
-def what_differs(kept: Config, asked: Config) -> str:
-    """Return the first key in which two configs differ, and both values, in words."""
-    one, other = (dict(_keys(config.model_dump(mode="json"))) for config in (kept, asked))
-    key = next(key for key in one | other if one.get(key) != other.get(key))
-    was, now = (json.dumps(values.get(key)) for values in (one, other))
-    return f"{key} was {was} and is now {now}"
+def what_differs(path: Path, config: Config) -> str | None:
+    """Return a key in which the config in a file differs from `config`, and both values.
+
+    Returns None if they are the same.
+    """
+    kept, asked = (one.model_dump(mode="json") for one in (load_config(path), config))
+    tables = [("", kept, asked)]
+    while tables:
+        above, one, other = tables.pop()
+        for name in one | other:
+            was, now = one.get(name), other.get(name)
+            if isinstance(was, dict) and isinstance(now, dict):
+                tables.append((f"{above}{name}.", was, now))
+            elif was != now:
+                return f"{above}{name} was {json.dumps(was)} and is now {json.dumps(now)}"
+    return None
 
 
 def put(values: dict[str, Any], path: str, value: Any) -> None:
@@ -92,41 +116,6 @@ def put(values: dict[str, Any], path: str, value: Any) -> None:
         for name in {name for row in RUN_PRESETS.values() for name in row}:
             values.pop(name, None)
     values[key] = value
-
-
-def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_none(value) if isinstance(value, Mapping) else value
-        for key, value in values.items()
-        if value is not None
-    }
-
-
-def _keys(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield ``a.b`` and its value for every key, at any depth."""
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _keys(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
-
-
-def _apply(change: str, values: dict[str, Any]) -> None:
-    """Put ``a.b=c`` into `values`; c is read as TOML, or as text if that fails."""
-    path, separator, text = (part.strip() for part in change.partition("="))
-    if not separator or not all(path.split(".")):
-        raise InputError(
-            f"--set takes key=value, for example method.c=1e5, got {reprlib.repr(change)}"
-        )
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text
-    except RecursionError:
-        raise InputError(f"--set {path} {TOO_DEEP}") from None
-    except ValueError as error:  # an integer of thousands of digits
-        raise InputError(f"--set {path}: {error}") from error
-    put(values, path, value if text else None)
 
 
 def _refuse_unwritable(value: Any, where: str, depth: int = 0) -> None:

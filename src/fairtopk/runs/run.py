@@ -21,7 +21,7 @@ from fairtopk.runs import result as files
 from fairtopk.runs import stages as shared
 from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config import Config
-from fairtopk.runs.config_file import dump_config, load_config, what_differs
+from fairtopk.runs.config_file import dump_config, what_differs
 from fairtopk.runs.open import OpenRun
 from fairtopk.runs.trainer import AnyTrainer, build_trainer
 
@@ -92,13 +92,11 @@ def train_run(
             )
         if not (out / files.CONFIG).exists():
             raise InputError(f"{out} holds something else than a run; choose another folder")
-        kept = load_config(out / files.CONFIG)
-        if dump_config(kept) != dump_config(config):
+        if (change := what_differs(out / files.CONFIG, config)) is not None:
             raise InputError(
-                f"{out} was started with another config: {what_differs(kept, config)}; go on "
-                f"with its own {files.CONFIG}, or choose another folder"
+                f"{out} was started with another config: {change}; go on with its own "
+                f"{files.CONFIG}, or choose another folder"
             )
-        config = kept
     lists = lists if lists is not None else build_any_lists(config.data, seed=config.seed)
     run = RunFolder(config, out, lists, files.identity_of(config, lists))
     if (out / files.METRICS).exists():

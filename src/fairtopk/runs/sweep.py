@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from fairtopk.errors import InputError
 from fairtopk.runs.build import build_any_lists, build_model, shares_stages
-from fairtopk.runs.config_file import dump_config, load_config, what_differs
+from fairtopk.runs.config_file import what_differs
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.measure import has_other_protocol, measure_run
 from fairtopk.runs.open import cached_loader, open_run
@@ -108,14 +108,11 @@ def run_sweep(
     with alone_in(out):
         for cell in cells:
             path = out / cell.name / CONFIG
-            if not path.exists():
-                continue
-            kept = load_config(path)
-            if dump_config(kept) != dump_config(cell.config):
+            change = what_differs(path, cell.config) if path.exists() else None
+            if change is not None:
                 raise InputError(
-                    f"{path} is not what the sweep now asks of that run: "
-                    f"{what_differs(kept, cell.config)}; choose another --out, or remove the "
-                    f"run"
+                    f"{path} is not what the sweep now asks of that run: {change}; choose "
+                    f"another --out, or remove the run"
                 )
         waiting = [cell for cell in cells if not is_done(cell, out)]
         done = [cell for cell in cells if cell not in waiting]
