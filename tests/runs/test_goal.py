@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,9 @@ from fairtopk.objectives.methods import METHODS
 from fairtopk.reporting.results import collect
 from fairtopk.runs import goal_run
 from fairtopk.runs import goal_run as goal_tries
-from fairtopk.runs.config_file import load_config
-from fairtopk.runs.goal import (
-    GAPS,
-    Goal,
-    Scale,
-    dump_run_file,
-    load_run_file,
-    with_weight,
-)
+from fairtopk.runs.config import Config
+from fairtopk.runs.config_file import load_config, read_config
+from fairtopk.runs.goal import GAPS, Goal, Scale, check_goal, dump_goal, with_weight
 from fairtopk.runs.goal_run import search_weight
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
@@ -66,13 +60,16 @@ def toml(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def load_goal(path: Path, changes: Sequence[str] = ()) -> tuple[Config, Goal]:
+    """The run and the goal of a TOML file, as the command line reads it."""
+    return check_goal(read_config(path, changes), str(path))
+
+
 class Searched:
     """A search that is over, with the warm-ups that others may share."""
 
     def __init__(self, toml: Path, folder: Path) -> None:
-        self.config, goal = load_run_file(toml)
-        assert goal is not None
-        self.goal: Goal = goal
+        self.config, self.goal = load_goal(toml)
         self.warmups, self.out = folder / "warmups", folder / "out"
         self.told = search_weight(self.config, self.goal, self.out, warmups=self.warmups)
 
@@ -84,22 +81,20 @@ def searched(toml: Path, tmp_path_factory: pytest.TempPathFactory) -> Searched:
 
 def refused(path: Path, *changes: str) -> str:
     with pytest.raises(InputError) as error:
-        load_run_file(path, changes)
+        load_goal(path, changes)
     assert "\n" not in str(error.value)
     return str(error.value)
 
 
 def test_a_file_without_a_goal_is_an_ordinary_run(toml: Path) -> None:
-    config, goal = load_run_file(toml, ["goal=", "method.c=5"])
-    assert (config.method.c, goal) == (5, None)
+    assert load_config(toml, ["goal=", "method.c=5"]).method.c == 5
 
 
 def test_a_goal_is_read_and_written_as_it_was(toml: Path, tmp_path: Path) -> None:
     for changes in ([], ["goal.keep="], ["method.name=dpr-rsp"], ["method.name=robust"]):
-        config, goal = load_run_file(toml, changes)
-        assert goal is not None
-        (tmp_path / "again.toml").write_text(dump_run_file(config, goal))
-        assert load_run_file(tmp_path / "again.toml") == (config, goal)
+        config, goal = load_goal(toml, changes)
+        (tmp_path / "again.toml").write_text(dump_goal(config, goal))
+        assert load_goal(tmp_path / "again.toml") == (config, goal)
 
 
 @pytest.mark.parametrize(
@@ -134,11 +129,11 @@ def test_every_gap_can_be_a_target_and_chooses_between_epochs_if_it_can(toml: Pa
     measured = {name for name in METRICS if not name.endswith("_signed")} - {"ndcg"}
     assert set(GAPS) == measured | {"rsp", "reo"}
     for gap in GAPS:
-        config, _ = load_run_file(toml, [f"goal.target.metric={gap}@10"])
+        config, _ = load_goal(toml, [f"goal.target.metric={gap}@10"])
         chosen_by = gap if gap in goal_choices() else "exposure_gap"
         assert (config.evaluation.select_gap, config.evaluation.select_k) == (chosen_by, 10)
     own = ["evaluation.select_gap=representation_gap", "evaluation.select_k=20"]
-    config, _ = load_run_file(toml, own)
+    config, _ = load_goal(toml, own)
     assert config.evaluation.select_gap == "representation_gap"
     assert config.evaluation.select_k == 20
 
@@ -148,14 +143,14 @@ def goal_choices() -> tuple[str, ...]:
 
 
 def test_epochs_are_chosen_where_the_goal_is_measured(toml: Path) -> None:
-    on = [load_run_file(toml, [f"evaluation.protocol={one}"]).config.evaluation.select_on
-          for one in ("sampled", "full")]  # fmt: skip
-    assert on == ["sampled", "full"]
+    for protocol in ("sampled", "full"):
+        config, _ = load_goal(toml, [f"evaluation.protocol={protocol}"])
+        assert config.evaluation.select_on == protocol
 
 
 @pytest.mark.parametrize("name", [name for name, row in METHODS.items() if row.is_fair])
 def test_every_fair_method_has_a_weight_to_search(toml: Path, name: str) -> None:
-    config, _ = load_run_file(toml, [f"method.name={name}"])
+    config, _ = load_goal(toml, [f"method.name={name}"])
     scale = Scale(*METHODS[name].search_scale)
     for weight in (0.0, scale.start, scale.top):
         method = with_weight(config, weight).method
@@ -272,8 +267,7 @@ def test_a_search_that_is_over_is_not_repeated_and_another_goal_is_refused(
     assert kept == searched.told
     with pytest.raises(InputError, match="is not empty; go on with --resume"):
         search_weight(searched.config, searched.goal, searched.out)
-    config, other = load_run_file(toml, ["goal.runs=3"])
-    assert other is not None
+    config, other = load_goal(toml, ["goal.runs=3"])
     with pytest.raises(InputError, match=r"another config or goal; see its goal\.toml"):
         search_weight(config, other, searched.out, resume=True)
     (tmp_path / "notes.txt").touch()

@@ -33,12 +33,15 @@ def train(
     Example: fairtopk train examples/kso-red.toml --out runs/first --set method.c=1e5
     """
     from fairtopk.data.registry import warmups_home
-    from fairtopk.runs.goal import load_run_file
+    from fairtopk.runs.config_file import check_config, read_config
 
-    settings, goal = load_run_file(config, set_ or ())  # wrong input is refused without torch
-    if goal is not None:
-        train_to_goal(settings, goal, out, resume=resume, no_cache=no_cache)
+    values = read_config(config, set_ or ())
+    if "goal" in values:
+        from fairtopk.runs.goal import check_goal
+
+        train_to_goal(*check_goal(values, str(config)), out, resume=resume, no_cache=no_cache)
         return
+    settings = check_config(values, str(config))  # wrong input is refused without torch
 
     from fairtopk.runs.result import METRICS, resume_command
     from fairtopk.runs.run import train_run

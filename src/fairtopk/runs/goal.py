@@ -16,8 +16,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, Field, ValidationError
 
@@ -25,7 +24,7 @@ from fairtopk.checks import first_fault
 from fairtopk.errors import InputError
 from fairtopk.objectives.methods import Method, find_method
 from fairtopk.runs.config import Config, Section
-from fairtopk.runs.config_file import check_config, dump_config, read_config
+from fairtopk.runs.config_file import check_config, dump_config
 
 WEIGHTS = ("c", "c_relative")
 NOTIONS = ("exposure_gap", "exposure_gap_released", "rank_exposure_gap", "representation_gap")
@@ -86,39 +85,27 @@ class Goal(Section):
             return self.keep.metric
         return f"{NDCG}@{int(self.target.metric.partition('@')[2])}"
 
-    @property
-    def bounds(self) -> Bounds:
-        """Both bounds; without `keep`, any accuracy will do."""
-        return Bounds(self.target.at_most, self.keep.at_least if self.keep else 0.0)
-
 
 class _File(Section):
     goal: Goal
 
 
-class RunFile(NamedTuple):
-    """The content of a TOML file; with a goal, the config has the weight to start from."""
+def check_goal(values: dict[str, Any], where: str) -> tuple[Config, Goal]:
+    """Return the run and the goal of some values, refusing the first that is wrong.
 
-    config: Config
-    goal: Goal | None
-
-
-def load_run_file(path: Path, changes: Sequence[str] = ()) -> RunFile:
-    """Return the run of a TOML file, and its goal if it has one; see `load_config`."""
-    values = read_config(path, changes)
-    given = values.pop("goal", None)
-    if given is None:
-        return RunFile(check_config(values, str(path)), None)
+    The config has the weight to start from.
+    """
+    given = {"goal": values.pop("goal", None)}
     try:
-        goal = _File.model_validate({"goal": given}).goal
+        goal = _File.model_validate(given).goal
     except ValidationError as error:
-        raise InputError(f"{path}: {first_fault(error, {'goal': given})}") from error
+        raise InputError(f"{where}: {first_fault(error, given)}") from error
     method = values.get("method")
     if isinstance(method, dict):
         for key in WEIGHTS:
             if key in method:
                 raise InputError(
-                    f"{path}: the weight is chosen to reach the goal; leave out method.{key}, "
+                    f"{where}: the weight is chosen to reach the goal; leave out method.{key}, "
                     f"or the table goal"
                 )
         row = find_method(str(method.get("name"))) or Method()  # a wrong name is refused later
@@ -132,10 +119,10 @@ def load_run_file(path: Path, changes: Sequence[str] = ()) -> RunFile:
             evaluation.setdefault("select_gap", gap)
         if evaluation.get("protocol") == "full":
             evaluation.setdefault("select_on", "full")
-    config = check_config(values, str(path))
+    config = check_config(values, where)
     if not config.method.row.is_fair:
         raise InputError(
-            f"{path}: {config.method.name} has no weight to choose; name a method with a "
+            f"{where}: {config.method.name} has no weight to choose; name a method with a "
             f"fairness part, or leave out the table goal"
         )
     for metric in (goal.target.metric, goal.accuracy):
@@ -143,12 +130,12 @@ def load_run_file(path: Path, changes: Sequence[str] = ()) -> RunFile:
         if int(k) not in config.evaluation.k:
             ks = ", ".join(map(str, config.evaluation.k))
             raise InputError(
-                f"{path}: the goal is about {metric}, and evaluation.k has {ks}; add {int(k)}"
+                f"{where}: the goal is about {metric}, and evaluation.k has {ks}; add {int(k)}"
             )
-    return RunFile(config, goal)
+    return config, goal
 
 
-def dump_run_file(config: Config, goal: Goal) -> str:
+def dump_goal(config: Config, goal: Goal) -> str:
     """Return a run with a goal as TOML text, complete."""
     method = config.method.model_copy(update=dict.fromkeys(WEIGHTS))
     return dump_config(config.model_copy(update={"method": method}), goal=goal)
@@ -162,19 +149,16 @@ def with_weight(config: Config, weight: float) -> Config:
 
 
 class Trial(NamedTuple):
-    """A weight, its gap and its accuracy, both relative; NaN if undefined."""
+    """A weight, its gap and its accuracy, NaN if undefined; why training failed, if it did."""
 
     weight: float
     gap: float
     accuracy: float
+    failure: str = ""
 
-    def is_fair(self, bounds: Bounds) -> bool:
-        """Return whether the gap is small enough."""
-        return self.gap <= bounds.at_most
-
-    def is_accurate(self, bounds: Bounds) -> bool:
-        """Return whether the accuracy is high enough."""
-        return self.accuracy >= bounds.at_least
+    def meets(self, bounds: Bounds) -> tuple[bool, bool]:
+        """Return whether the gap is small enough, and whether the accuracy is high enough."""
+        return self.gap <= bounds.at_most, self.accuracy >= bounds.at_least
 
 
 class SearchResult(NamedTuple):
@@ -216,7 +200,7 @@ def search(
     """Search for the weight that meets both bounds, in at most `runs` trials.
 
     Args:
-        measure: Trains with a weight and measures the result.
+        measure: Trains with a weight and measures the result, relative to a weight of 0.
         scale: The weights to try.
         bounds: The goal.
         runs: How many weights may be tried.
@@ -226,11 +210,14 @@ def search(
     while not isinstance(following, str) and len(tries) < runs:
         tries.append(measure(following))
         following = _next(tries, scale, bounds)
-    chosen = _best(tries, bounds)
-    reached = chosen is not None and chosen.is_fair(bounds) and chosen.is_accurate(bounds)
-    return SearchResult(
-        tries, chosen, reached, following if isinstance(following, str) else "runs"
-    )
+    end = following if isinstance(following, str) else "runs"
+    # The most accurate trial that reaches the goal, else the fairest that is accurate enough
+    # and lowers the gap.
+    if there := [one for one in tries if all(one.meets(bounds))]:
+        chosen = min(there, key=lambda one: (-one.accuracy, one.weight))
+        return SearchResult(tries, chosen, True, end)
+    lower = [one for one in tries if one.meets(bounds)[1] and one.gap < 1]
+    return SearchResult(tries, min(lower, key=lambda one: one.gap, default=None), False, end)
 
 
 def _next(tries: Sequence[Trial], scale: Scale, bounds: Bounds) -> float | End:
@@ -239,7 +226,7 @@ def _next(tries: Sequence[Trial], scale: Scale, bounds: Bounds) -> float | End:
         return scale.start
     last = tries[-1]
     near = last.gap >= bounds.at_most - MARGIN or last.accuracy >= 1
-    if last.is_fair(bounds) and last.is_accurate(bounds) and near:
+    if all(last.meets(bounds)) and near:
         return "enough"
     low, high = _bracket(tries, bounds)
     if high is None:
@@ -273,7 +260,8 @@ def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Tria
     high: Trial | None = None
     weak: list[Trial] = []
     for one in tries:
-        if one.is_fair(bounds) or not one.is_accurate(bounds) or math.isnan(one.gap):
+        fair, accurate = one.meets(bounds)
+        if fair or not accurate or math.isnan(one.gap):
             high = one
         elif low is None or one.gap <= low.gap + MARGIN:
             low = one
@@ -286,18 +274,6 @@ def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Tria
             else:
                 high = one
     return low, high
-
-
-def _best(tries: Sequence[Trial], bounds: Bounds) -> Trial | None:
-    """Return the most accurate trial that reaches the goal, else the fairest accurate one.
-
-    None, the colour-blind model, if no trial that is accurate enough lowers the gap.
-    """
-    accurate = [one for one in tries if one.is_accurate(bounds)]
-    if there := [one for one in accurate if one.is_fair(bounds)]:
-        return min(there, key=lambda one: (-one.accuracy, one.weight))
-    lower = [one for one in accurate if one.gap < 1]
-    return min(lower, key=lambda one: one.gap, default=None)
 
 
 def _round(weight: float) -> float:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from fairtopk import storage
 from fairtopk.errors import InputError, TrainingError
@@ -23,14 +23,14 @@ from fairtopk.lists.queries import AnyLists
 from fairtopk.runs import result as files
 from fairtopk.runs.build import build_any_lists
 from fairtopk.runs.config import Config
-from fairtopk.runs.config_file import dump_config
+from fairtopk.runs.config_file import dump_config, read_config
 from fairtopk.runs.goal import (
-    End,
+    Bounds,
     Goal,
     Scale,
     Trial,
-    dump_run_file,
-    load_run_file,
+    check_goal,
+    dump_goal,
     search,
     with_weight,
 )
@@ -75,7 +75,7 @@ def search_weight(
     """Choose the weight of a run by its goal; return the content of ``search.json``.
 
     Args:
-        config: The run, as `load_run_file` gives it.
+        config: The run, as `check_goal` gives it.
         goal: The goal.
         out: A new folder, or with `resume` that of a search that was stopped.
         resume: Go on where it stopped; the result of a finished search is returned.
@@ -89,7 +89,8 @@ def search_weight(
             )
         if not (out / files.GOAL).exists():
             raise InputError(f"{out} holds something else than a search; choose another folder")
-        if load_run_file(out / files.GOAL) != (config, goal):
+        path = out / files.GOAL
+        if check_goal(read_config(path), str(path)) != (config, goal):
             raise InputError(
                 f"{out} was started with another config or goal; see its {files.GOAL}"
             )
@@ -101,7 +102,7 @@ def search_weight(
         raise InputError("a goal is searched on validation lists, and this data has none")
     with storage.alone_in(out):
         storage.remove_halves(out)
-        storage.write_text(out / files.GOAL, dump_run_file(config, goal))
+        storage.write_text(out / files.GOAL, dump_goal(config, goal))
         return _search(folder)
 
 
@@ -166,78 +167,44 @@ def name_of(config: Config, weight: float) -> str:
 
 
 class _Part(BaseModel, strict=True, allow_inf_nan=False):
-    """A part of ``search.json``."""
+    """A part of ``search.json``, as far as it cannot be computed from the rest."""
 
 
 class _Values(_Part):
     target: float | None
-    target_relative: float | None
     keep: float | None
-    keep_relative: float | None
 
 
 class _Try(_Values):
-    run: str
     weight: float
-    fair: bool
-    accurate: bool
     failure: str = ""
-
-    @model_validator(mode="after")
-    def _whole(self) -> "_Try":
-        both = ((self.target, self.target_relative), (self.keep, self.keep_relative))
-        if any((value is None) != (relative is None) for value, relative in both):
-            raise ValueError("a value without its share of the colour-blind model's")
-        return self
 
 
 class _Blind(_Part):
-    run: str
     target: Annotated[float, Field(gt=0)]
     keep: Annotated[float, Field(gt=0)]
     by_chance: float | None
 
 
-class _Tested(_Part):
-    target: float | None
-    keep: float | None
-
-
-class _Chosen(_Part):
-    weight: float
-    run: str
+class _Relative(_Values):
+    target_relative: float | None
+    keep_relative: float | None
 
 
 class _Test(_Part):
-    chosen: _Values
-    colour_blind: _Tested
+    chosen: _Relative
+    colour_blind: _Values
 
 
 class _Search(_Part):
-    """The layout of ``search.json``, checked when it is read."""
-
-    identity: dict[str, str]
-    checksum: str
-    method: str
-    goal: Goal
-    parameter: str
-    data: str
-    seed: int
-    part: str
-    protocol: str
-    accuracy: str
     colour_blind: _Blind
     tries: list[_Try]
-    ended: End
-    reached: bool
-    chosen: _Chosen
     test: _Test
 
 
 def _search(folder: Folder) -> dict[str, Any]:
     """Train until the goal is reached or cannot be; write and return ``search.json``."""
-    goal, failures = folder.goal, {}
-    result = measured(folder, 0.0)
+    goal, result = folder.goal, measured(folder, 0.0)
     blind = _values(result, goal)
     if not (blind.gap > 0 and blind.accuracy > 0):
         raise InputError(
@@ -252,22 +219,18 @@ def _search(folder: Folder) -> dict[str, Any]:
         "keep": blind.accuracy,
     }
 
-    def values(weight: float) -> Trial:
+    def trained(weight: float) -> Trial:
         try:
             return _values(measured(folder, weight), goal, weight)
         except TrainingError as error:  # the weight is too large
-            failures[weight] = str(error)
-            return Trial(weight, math.nan, math.nan)
+            return Trial(weight, math.nan, math.nan, str(error))
 
-    content = _content(folder, colour_blind, values)
-    for one in content["tries"]:
-        if one["weight"] in failures:
-            one["failure"] = failures[one["weight"]]
+    content = _content(folder, colour_blind, trained)
     tested = settle(folder, content["chosen"]["weight"])
     chosen, blind = (_values(one, goal) for one in tested)
-    figures = _figures(blind, blind)
+    figures = _compared(blind, blind)[1]
     content["test"] = {
-        "chosen": _figures(chosen, blind),
+        "chosen": _compared(chosen, blind)[1],
         "colour_blind": {name: figures[name] for name in ("target", "keep")},
     }
     content = files.sealed(content)
@@ -286,30 +249,23 @@ def _kept(folder: Folder) -> dict[str, Any] | None:
         return None
     text = storage.read_text(out / files.SEARCH)
     try:
-        chosen = _Search.model_validate_json(text).chosen.weight
+        records = {one.weight: one for one in _Search.model_validate_json(text).tries}
         found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if found != files.sealed(found):
-        return None
-    records = {one["weight"]: one for one in found["tries"]}
 
-    def values(weight: float) -> Trial:
-        pair = (records[weight][key] for key in ("target", "keep"))
-        return Trial(weight, *(math.nan if value is None else value for value in pair))
+    def recorded(weight: float) -> Trial:
+        one = records[weight]
+        pair = (math.nan if value is None else value for value in (one.target, one.keep))
+        return Trial(weight, *pair, one.failure)
 
     try:
-        wanted = _content(folder, found["colour_blind"], values)
+        wanted = _content(folder, found["colour_blind"], recorded)
     except KeyError:  # another weight would have been tried
         return None
-    tries = [
-        {name: value for name, value in one.items() if name != "failure"}
-        for one in found["tries"]
-    ]
-    told = found | {"tries": tries}
-    if any(told[name] != value for name, value in wanted.items()):
+    if found != files.sealed(wanted | {"test": found["test"]}):
         return None
-    config = with_weight(folder.config, chosen)
+    config = with_weight(folder.config, found["chosen"]["weight"])
     owner = files.Owner(config, files.identity_of(config, folder.lists))
     files.read_result(out / files.METRICS, owner)
     return found
@@ -325,21 +281,18 @@ def _content(
         colour_blind: The part about the colour-blind model, which all else is relative to.
         values: Returns the gap and the accuracy of a weight, not relative.
     """
-    config, goal, bounds = folder.config, folder.goal, folder.goal.bounds
+    config, goal = folder.config, folder.goal
+    bounds = Bounds(goal.target.at_most, goal.keep.at_least if goal.keep else 0.0)
     blind = Trial(0.0, colour_blind["target"], colour_blind["keep"])
     tries: list[dict[str, Any]] = []
 
     def tried(weight: float) -> Trial:
         found = values(weight)
-        relative = _relative(found, blind)
-        record = {
-            "run": f"{files.TRIES}/{name_of(config, weight)}",
-            "weight": weight,
-            **_figures(found, blind),
-            "fair": relative.is_fair(bounds),
-            "accurate": relative.is_accurate(bounds),
-        }
-        tries.append(record)
+        relative, figures = _compared(found, blind)
+        fair, accurate = relative.meets(bounds)
+        run = f"{files.TRIES}/{name_of(config, weight)}"
+        record = {"run": run, "weight": weight, **figures, "fair": fair, "accurate": accurate}
+        tries.append(record | ({"failure": found.failure} if found.failure else {}))
         return relative
 
     found = search(tried, Scale(*config.method.row.search_scale), bounds, runs=goal.runs)
@@ -371,20 +324,20 @@ def _values(result: dict[str, Any], goal: Goal, weight: float = 0.0) -> Trial:
     return Trial(weight, *(math.nan if mean is None else float(mean) for mean in means))
 
 
-def _figures(found: Trial, blind: Trial) -> dict[str, float | None]:
-    """Return the values of a trial, alone and relative; None if undefined."""
-    relative = _relative(found, blind)
-    figures = {
-        "target": found.gap,
-        "target_relative": relative.gap,
-        "keep": found.accuracy,
-        "keep_relative": relative.accuracy,
-    }
-    return {name: None if math.isnan(one) else one for name, one in figures.items()}
+def _compared(found: Trial, blind: Trial) -> tuple[Trial, dict[str, float | None]]:
+    """Return a trial relative to the colour-blind one, and both as ``search.json`` has them.
 
-
-def _relative(found: Trial, blind: Trial) -> Trial:
-    """Return a trial relative to the colour-blind one; NaN where that is 0 or undefined."""
+    What is relative to 0 or to something undefined is NaN, and null in the file.
+    """
     gap = found.gap / blind.gap if blind.gap > 0 else math.nan
     accuracy = found.accuracy / blind.accuracy if blind.accuracy > 0 else math.nan
-    return Trial(found.weight, gap, accuracy)
+    figures = {
+        "target": found.gap,
+        "target_relative": gap,
+        "keep": found.accuracy,
+        "keep_relative": accuracy,
+    }
+    return (
+        Trial(found.weight, gap, accuracy),
+        {name: None if math.isnan(one) else one for name, one in figures.items()},
+    )
