@@ -14,7 +14,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,14 +25,7 @@ from fairtopk.data.groups import GroupRule
 from fairtopk.errors import InputError
 from fairtopk.objectives.methods import Listed
 from fairtopk.reranking.request import RerankRequest
-from fairtopk.runs.config import (
-    Config,
-    DataConfig,
-    MethodConfig,
-    MethodName,
-    Section,
-    other_protocol,
-)
+from fairtopk.runs.config import Config, MethodName, Section, other_protocol
 from fairtopk.runs.config_file import check_config, dump_config, put, read_config
 
 SECTIONS = tuple(Config.model_fields)
@@ -107,44 +100,30 @@ def cells_of(
         afterwards: What is done with each run after training.
         where: The file, for messages.
     """
-    listed = {**grid, "rerank": {str(n): of for n, of in enumerate(afterwards.rerank)}}
-    if (path := next(_empty(listed), None)) is not None:
-        raise InputError(
-            f"{where}: {path} lists nothing; give it a value or more, or leave it out"
-        )
-    for what, alternatives in (("runs", grid), ("re-rankers", [*afterwards.rerank])):
-        if (count := n_choices(alternatives)) > MOST_CELLS:
+    counts = {"runs": n_choices(grid, f"{where}: sweep")}
+    counts["re-rankers"] = sum(
+        n_choices(given, f"{where}: sweep.rerank.{place}")
+        for place, given in enumerate(afterwards.rerank)
+    )
+    for what, count in counts.items():
+        if count > MOST_CELLS:
             raise InputError(
                 f"{where}: [sweep] lists {count:,} {what}, and {MOST_CELLS:,} is the most; "
                 f"split it into several sweeps"
             )
-    rerankers = [_asked(one, where) for given in afterwards.rerank for one in product(given)]
-    configs: dict[str, Config] = {}  # by their text, so that none is there twice
-    names: dict[str, str] = {}
-    for chosen in map(_paths, product(grid)):
-        config = _without_idle_weight(check_config(_merged(base, chosen), where))
-        text = dump_config(config)
-        if text not in configs:
-            configs[text], names[text] = config, _name(config, chosen)
-    _tell_apart(names)
+    rerankers = [_reranker(one, where) for given in afterwards.rerank for one in product(given)]
     cells = []
-    for text, config in configs.items():
-        method, of = config.method, afterwards.rerank_of
+    for name, config in _named(base, grid, where).items():
+        method, of, other = config.method, afterwards.rerank_of, other_protocol(config)
         wanted = not method.row.is_fair if of is None else method.name in of
         if rerankers and wanted and config.data.of_documents:
             raise InputError(
                 f"{where}: sweep.rerank takes users and items, and {config.data.source} holds "
                 f"documents with features; leave it out"
             )
-        cells.append(
-            Cell(
-                names[text],
-                config,
-                _protocols(afterwards, config),
-                tuple(rerankers) if wanted else (),
-                afterwards.keep_models,
-            )
-        )
+        protocols = (other,) if other is not None and other in afterwards.protocols else ()
+        reranked = tuple(rerankers) if wanted else ()
+        cells.append(Cell(name, config, protocols, reranked, afterwards.keep_models))
     # Runs on the same data follow one another: a process keeps the last data at hand.
     places = {cell.config.data.model_dump_json(): place for place, cell in enumerate(cells)}
     return sorted(cells, key=lambda cell: places[cell.config.data.model_dump_json()])
@@ -164,102 +143,89 @@ def product(grid: Any) -> list[Any]:
     return [grid]
 
 
-def n_choices(grid: Any) -> int:
-    """Return how many choices `product` would return, without making them."""
+def n_choices(grid: Any, path: str = "sweep") -> int:
+    """Return how many choices `product` would return, without making them.
+
+    A list without alternatives is refused by its path, which begins with `path`.
+    """
     if isinstance(grid, Mapping):
-        return math.prod(map(n_choices, grid.values()))
-    if isinstance(grid, list):
-        return sum(n_choices(one) if isinstance(one, Mapping) else 1 for one in grid)
-    return 1
+        return math.prod([n_choices(value, f"{path}.{key}") for key, value in grid.items()])
+    if not isinstance(grid, list):
+        return 1
+    if not grid:
+        raise InputError(f"{path} lists nothing; give it a value or more, or leave it out")
+    return sum(n_choices(one, path) if isinstance(one, Mapping) else 1 for one in grid)
 
 
-def _empty(grid: Any, path: str = "sweep") -> Iterator[str]:
-    """Yield the paths of empty lists of alternatives."""
-    if isinstance(grid, Mapping):
-        for key, value in grid.items():
-            yield from _empty(value, f"{path}.{key}")
-    elif isinstance(grid, list):
-        if not grid:
-            yield path
-        for one in grid:
-            if isinstance(one, Mapping):
-                yield from _empty(one, path)
-
-
-def _merged(base: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `base` with the chosen values; tables below a section are replaced whole."""
-    values = {
-        key: dict(value) if isinstance(value, Mapping) else value for key, value in base.items()
-    }
-    # A preset first: it unsets what it would fill in.
-    for path in sorted(chosen, key=lambda path: path != "method.preset"):
-        put(values, path, chosen[path])
-    return values
-
-
-def _paths(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chosen values by path, ``method.name``."""
-    paths: dict[str, Any] = {}
-    for section, value in chosen.items():
-        if isinstance(value, Mapping):
-            paths |= {f"{section}.{key}": one for key, one in value.items()}
-        else:
-            paths[section] = value
-    return paths
-
-
-def _without_idle_weight(config: Config) -> Config:
-    """Return the config without a weight if the method has no fairness part."""
-    if config.method.row.is_fair:
-        return config
-    method = config.method.model_copy(update={"c": None, "c_relative": None})
-    return config.model_copy(update={"method": method})
-
-
-def _protocols(afterwards: Afterwards, config: Config) -> tuple[str, ...]:
-    """Return the protocols that a run is measured by in addition to its own."""
-    other = other_protocol(config)
-    return (other,) if other is not None and other in afterwards.protocols else ()
-
-
-def _asked(given: Mapping[str, Any], where: str) -> RerankRequest:
+def _reranker(given: Mapping[str, Any], where: str) -> RerankRequest:
     options = dict(given)
+    if "method" not in options:
+        raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method")
     try:
-        asked = RerankRequest(options.pop("method"), options.pop("k", None), options, "mark")
-    except KeyError:
-        raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method") from None
-    try:
-        return asked.checked()
+        return RerankRequest(
+            options.pop("method"), options.pop("k", None), options, "mark"
+        ).checked()
     except InputError as error:
         raise InputError(f"{where}: sweep.rerank: {error}") from error
 
 
+def _named(base: Mapping[str, Any], grid: Mapping[str, Any], where: str) -> dict[str, Config]:
+    """Return the config of each choice from `grid`, put into `base`, by its folder."""
+    configs: dict[str, Config] = {}  # by their text, so that none is there twice
+    names: dict[str, str] = {}
+    for choice in product(grid):
+        chosen: dict[str, Any] = {}  # by path, such as method.name
+        for section, value in choice.items():
+            if isinstance(value, Mapping):
+                chosen |= {f"{section}.{key}": one for key, one in value.items()}
+            else:
+                chosen[section] = value
+        values = {
+            key: dict(value) if isinstance(value, Mapping) else value
+            for key, value in base.items()
+        }
+        # A preset first: it unsets what it would fill in.
+        for path in sorted(chosen, key=lambda path: path != "method.preset"):
+            put(values, path, chosen[path])  # tables below a section are replaced whole
+        config = check_config(values, where)
+        if not config.method.row.is_fair:  # a weight has no effect
+            method = config.method.model_copy(update={"c": None, "c_relative": None})
+            config = config.model_copy(update={"method": method})
+        text = dump_config(config)
+        if text not in configs:
+            configs[text], names[text] = config, _name(config, chosen)
+    count = Counter(names.values())
+    return {
+        (name if count[name] == 1 else f"{name}-{_digest(text)}"): configs[text]
+        for text, name in names.items()
+    }
+
+
 def _name(config: Config, chosen: Mapping[str, Any]) -> str:
     """Return the folder of a cell, named for its data, method and seed."""
-    others = [
-        f"{path.rpartition('.')[2]}{_word(value)}"
-        for path, value in chosen.items()
-        if path not in NAMED
-    ]
-    parts = [_data_words(config.data), [*_method_words(config.method), *others]]
-    folders = ["-".join(filter(None, map(_slug, words))) for words in parts]
-    return "/".join([*map(_short, folders), f"seed{config.seed}"])
-
-
-def _data_words(data: DataConfig) -> list[str]:
-    words = [data.source]
+    data, method = config.data, config.method
+    of_data, of_method = [data.source], [method.name]
     if data.source in OWN_FILE and data.path:
-        words.append(Path(data.path).stem)
-    return words + ([_word(data.groups)] if data.groups is not None else [])
-
-
-def _method_words(method: MethodConfig) -> list[str]:
-    words = [method.name] if method.preset == "default" else [method.name, method.preset]
+        of_data.append(Path(data.path).stem)
+    if data.groups is not None:
+        of_data.append(_word(data.groups))
+    if method.preset != "default":
+        of_method.append(method.preset)
     if method.c is not None:
-        words.append(f"c{method.c:g}")
+        of_method.append(f"c{method.c:g}")
     if method.c_relative is not None:
-        words.append(f"cn{method.c_relative:g}")
-    return [*words, f"k{_word(list(method.ks))}"]
+        of_method.append(f"cn{method.c_relative:g}")
+    of_method.append(f"k{_word(list(method.ks))}")
+    for path, value in chosen.items():
+        if path not in NAMED:
+            of_method.append(f"{path.rpartition('.')[2]}{_word(value)}")
+    folders = []
+    for words in (of_data, of_method):
+        plain = (re.sub(r"[^a-z0-9.+_]+", "-", one.lower()).strip("-.") for one in words)
+        folder = "-".join(filter(None, plain))
+        cut = f"{folder[:LONGEST]}-{_digest(folder)}"
+        folders.append(folder if len(folder) <= LONGEST else cut)
+    return "/".join([*folders, f"seed{config.seed}"])
 
 
 def _word(value: Any) -> str:
@@ -272,22 +238,5 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _slug(word: str) -> str:
-    return re.sub(r"[^a-z0-9.+_]+", "-", word.lower()).strip("-.")
-
-
-def _short(name: str) -> str:
-    """Return a name that file systems allow: a long one is cut, with a digest added."""
-    return name if len(name) <= LONGEST else f"{name[:LONGEST]}-{_digest(name)}"
-
-
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _tell_apart(names: dict[str, str]) -> None:
-    """Add a digest of the config's text to names that are equal."""
-    count = Counter(names.values())
-    for text, name in names.items():
-        if count[name] > 1:
-            names[text] = f"{name}-{_digest(text)}"
