@@ -20,8 +20,7 @@ from fairtopk.models.scoring import catalogue_scores, top_items
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.run import Hooks, train_run
-from fairtopk.runs.stages import shared_stages
+from fairtopk.runs.run import Hooks, shared_stages, train_run
 from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.model_card import model_card
 from fairtopk.storage import load_tensors

@@ -19,15 +19,13 @@ from fairtopk.errors import ENDING, Exit, Stopped
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
 from fairtopk.runs import run
-from fairtopk.runs import stages as keys
 from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
 from fairtopk.runs.result import Owner, identity_of, read_queries, read_result, sealed
-from fairtopk.runs.run import Hooks, train_run
-from fairtopk.runs.stages import begin_after, shared_stages
+from fairtopk.runs.run import Hooks, begin_after, shared_stages, train_run
 from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.export import export_run
 from fairtopk.storage import MODEL, Saved, load_tensors, save_pair, save_tensors
@@ -321,7 +319,7 @@ def test_a_stage_of_other_code_is_not_reused(
 ) -> None:
     said: list[str] = []
     train_run(config(), tmp_path / "first", lists=lists, warmups=tmp_path / "warm")
-    monkeypatch.setattr(keys, "code_digest", lambda: "of other code")
+    monkeypatch.setattr(run, "code_digest", lambda: "of other code")
     train_run(
         config(),
         tmp_path / "second",
@@ -343,11 +341,11 @@ def test_the_code_digest_is_that_of_the_source(
             with (package / "samplers.py").open("a") as file:
                 file.write("# a change\n")
         monkeypatch.setattr(ft, "__file__", str(package / "__init__.py"))
-        keys.code_digest.cache_clear()
-        digests.append(keys.code_digest())
+        run.code_digest.cache_clear()
+        digests.append(run.code_digest())
         monkeypatch.undo()
-    keys.code_digest.cache_clear()
-    assert digests[0] == keys.code_digest() != digests[1]
+    run.code_digest.cache_clear()
+    assert digests[0] == run.code_digest() != digests[1]
 
 
 def zeroed(path: Path) -> None:

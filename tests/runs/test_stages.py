@@ -13,8 +13,7 @@ from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.run import Hooks, train_run
-from fairtopk.runs.stages import shared_stages
+from fairtopk.runs.run import Hooks, shared_stages, train_run
 from fairtopk.runs.sweep import room_of
 from fairtopk.runs.trainer import AnyTrainer
 from fairtopk.storage import load_tensors
@@ -43,7 +42,7 @@ def log_of(out: Path) -> list[dict[str, Any]]:
 def test_a_teacher_is_shared_only_where_it_is_chosen_alike(lists: Lists) -> None:
     sampled = {"select_on": "sampled"}
     keys = [
-        shared_stages(one, lists, Path())[1].path
+        shared_stages(one, lists, Path())[1]
         for one in (
             config(),
             config(evaluation=sampled),
@@ -56,7 +55,7 @@ def test_a_teacher_is_shared_only_where_it_is_chosen_alike(lists: Lists) -> None
     ]
     assert len(set(keys)) == len(keys)
     alike = [config(evaluation={"select_gap": "exposure_gap"}), config(method={"c": 0.3})]
-    assert {shared_stages(one, lists, Path())[1].path for one in alike} == {keys[0]}
+    assert {shared_stages(one, lists, Path())[1] for one in alike} == {keys[0]}
 
 
 @pytest.mark.slow

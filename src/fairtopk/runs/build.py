@@ -59,7 +59,7 @@ SLOWER = (0.75, 0.92)
 AnySampler = ListSampler | FeatureSampler
 
 
-def build_any_lists(config: DataConfig, *, seed: int) -> AnyLists:
+def build_any_lists(config: DataConfig, seed: int) -> AnyLists:
     """Return the data of a config, loaded and split."""
     data = load(config.source, config.path, groups=config.groups, **config.options)
     if isinstance(data, Interactions):
@@ -220,11 +220,6 @@ def build_sampler(
 def reads_features_alone(config: Config) -> bool:
     """Return whether a method takes the features of documents and trains no scorer."""
     return config.method.row.family == "game" and config.model.name == "linear"
-
-
-def shares_stages(config: Config) -> bool:
-    """Return whether runs may share a warm-up: not if nobody can tell whether code is alike."""
-    return not reads_features_alone(config) and MODELS[config.model.name].build is None
 
 
 def is_penalised(config: MethodConfig) -> bool:

@@ -94,7 +94,7 @@ def search_weight(
             raise InputError(
                 f"{out} was started with another config or goal; see its {files.GOAL}"
             )
-    lists = build_any_lists(config.data, seed=config.seed)
+    lists = build_any_lists(config.data, config.seed)
     folder = Folder(out, config, goal, lists, warmups, progress)
     if (kept := _kept(folder)) is not None:
         return kept
@@ -256,8 +256,8 @@ def _kept(folder: Folder) -> dict[str, Any] | None:
 
     def recorded(weight: float) -> Trial:
         one = records[weight]
-        pair = (math.nan if value is None else value for value in (one.target, one.keep))
-        return Trial(weight, *pair, one.failure)
+        gap, accuracy = (math.nan if it is None else it for it in (one.target, one.keep))
+        return Trial(weight, gap, accuracy, one.failure)
 
     try:
         wanted = _content(folder, found["colour_blind"], recorded)
@@ -321,7 +321,8 @@ def _values(result: dict[str, Any], goal: Goal, weight: float = 0.0) -> Trial:
     if absent := [name for name in names if name not in cells]:
         raise InputError(f"the goal is about {absent[0]}, which was not measured")
     means = (cells[name]["mean"] for name in names)
-    return Trial(weight, *(math.nan if mean is None else float(mean) for mean in means))
+    gap, accuracy = (math.nan if mean is None else float(mean) for mean in means)
+    return Trial(weight, gap, accuracy)
 
 
 def _compared(found: Trial, blind: Trial) -> tuple[Trial, dict[str, float | None]]:

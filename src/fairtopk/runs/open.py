@@ -65,7 +65,7 @@ def open_run(
         load: What loads and splits the data, such as `cached_loader()`.
     """
     config = run_config(out, changes, data=data)
-    lists = (load or _load)(config.data, config.seed)
+    lists = (load or build_any_lists)(config.data, config.seed)
     identity = identity_of(load_config(out / CONFIG), lists)
     saved = load_tensors(out / MODEL)
     identity.refuse_other(saved.about, out / MODEL)
@@ -100,11 +100,7 @@ def cached_loader() -> Load:
             kept.clear()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # they were shown when the model was trained
-                kept[key] = _load(config, seed)
+                kept[key] = build_any_lists(config, seed)
         return kept[key]
 
     return load
-
-
-def _load(config: DataConfig, seed: int) -> AnyLists:
-    return build_any_lists(config, seed=seed)

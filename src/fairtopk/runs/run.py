@@ -3,27 +3,51 @@
 `train_run` builds what a config says, trains it, saves checkpoints and ends with the metrics of
 the test part by both protocols. Files of the folder are listed in `runs.result`; they appear
 by atomic rename.
+
+Runs share stages of training: a warm-up, or a colour-blind scorer to start from. A stage is
+trained once and kept in a file named by a digest of all that it depends on: the settings, the
+data, this code. Runs whose stage would end in the same bits have the same digest.
 """
 
+import hashlib
 import json
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import llvmlite.binding
+import numba
+import numpy as np
+import torch
+from pydantic import BaseModel, Field
+from torch import Tensor
+
+import fairtopk
 from fairtopk import storage
 from fairtopk.errors import InputError, TrainingError, finishing_steps, stop
 from fairtopk.lists.queries import AnyLists
-from fairtopk.runs import measure
+from fairtopk.models.registry import MODELS
+from fairtopk.runs import build, measure
 from fairtopk.runs import result as files
-from fairtopk.runs import stages as shared
-from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, what_differs
 from fairtopk.runs.open import OpenRun
-from fairtopk.runs.trainer import AnyTrainer, build_trainer
+from fairtopk.runs.trainer import AnyTrainer, build_trainer, validation_k
+from fairtopk.training.loop import Progress, under
+
+WARMUP: dict[str, Any] = {  # keys of [training] that shape the warm-up
+    "warmup_epochs": True, "warmup_rate": True, "optimizer": True, "gamma_5": True,
+    "weight_decay": True, "batch_size": True, "lists": {"rated", "unrated"}, "corrected": True,
+}  # fmt: skip
+CHOICE = {"unrated", "select_on"}  # keys of [evaluation] that choose a colour-blind epoch
+KEY = "key"  # under which the file of a stage repeats its name
+CHOSEN = "chosen"  # how names of the weights of the chosen epoch begin
+
 
 Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
 Finish = Callable[[OpenRun, float], dict[str, Any]]
@@ -97,12 +121,12 @@ def train_run(
                 f"{out} was started with another config: {change}; go on with its own "
                 f"{files.CONFIG}, or choose another folder"
             )
-    lists = lists if lists is not None else build_any_lists(config.data, seed=config.seed)
+    lists = lists if lists is not None else build.build_any_lists(config.data, config.seed)
     run = RunFolder(config, out, lists, files.identity_of(config, lists))
     if (out / files.METRICS).exists():
         return _finished(run)
     started = time.perf_counter()
-    trainer = build_trainer(config, lists, build_model(config, lists))
+    trainer = build_trainer(config, lists, build.build_model(config, lists))
     with storage.alone_in(out):
         if is_begun(out) != begun:  # while the data was being read
             raise InputError(f"another process has just begun a run in {out}")
@@ -114,16 +138,16 @@ def train_run(
         for path in unsettled:
             path.unlink(missing_ok=True)
         storage.write_text(out / files.CONFIG, dump_config(config))
-        stages = shared.shared_stages(config, lists, warmups) if warmups is not None else []
+        stages = shared_stages(config, lists, warmups) if warmups is not None else []
         if saved is not None:
             model, state = saved
             for one, name in ((model, storage.MODEL), (state, storage.STATE)):
                 run.identity.refuse_other(one.about, out / name)
             storage.check_tensors(out / storage.MODEL, model.tensors, trainer.model())
-            resumed = shared.load_trainer(trainer, out / storage.STATE, state, model.tensors)
+            resumed = load_trainer(trainer, out / storage.STATE, state, model.tensors)
             run, spent = run._replace(reused=resumed.reused), resumed.seconds
         else:
-            run = run._replace(reused=shared.begin_after(stages, trainer))
+            run = run._replace(reused=begin_after(stages, trainer))
             for sentence in run.reused:
                 hooks.notice(sentence)
         _train(run, trainer, stages, hooks.report, since=started - spent)
@@ -148,7 +172,7 @@ def is_begun(out: Path) -> bool:
 def _train(
     run: RunFolder,
     trainer: AnyTrainer,
-    stages: Sequence[shared.Stage],
+    stages: Sequence[Path],
     report: Report,
     *,
     since: float,
@@ -169,7 +193,7 @@ def _train(
                 if signal is not None:
                     stop(signal)
                 if record is not None:
-                    shared.keep_for_others(stages, trainer, made_by=made_by)
+                    keep_for_others(stages, trainer, made_by=made_by)
             if (signal := stop_signal()) is not None:  # it came during the last save
                 stop(signal)
         except TrainingError as error:
@@ -230,3 +254,138 @@ def _finished(run: RunFolder) -> dict[str, Any]:
             storage.load_tensors(run.out / storage.MODEL).about, run.out / storage.MODEL
         )
     return found
+
+
+class Kept(BaseModel, strict=True):
+    """The description of a saved state of training.
+
+    Attributes:
+        progress: How far training was.
+        seconds: How long it had taken.
+        reused: A sentence for each stage that was taken over from another run.
+        made_by: The run that kept it for others, in words.
+    """
+
+    progress: Progress
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    reused: tuple[str, ...] = ()
+    made_by: str = ""
+
+
+def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Path]:
+    """Return the file in `folder` of each stage that a run shares, in the order of phases."""
+    # Groups matter to a teacher, since the log of its training has gaps.
+    checksums = (lists.warmup_checksum, lists.data.checksum)
+    stages = []
+    for data, settings in zip(checksums, stage_settings(config), strict=False):
+        key = files.digest({"code": code_digest(), "data": data, **settings}, lists)
+        stages.append(folder / f"{key}.safetensors")
+    return stages
+
+
+def stage_settings(config: Config) -> list[dict[str, Any]]:
+    """Return what determines each stage that a run may share, apart from its data and code.
+
+    The first is the warm-up. The second is fine-tuning, if it ends in a colour-blind teacher.
+    A model that was registered shares nothing: its code is not known.
+    """
+    if build.reads_features_alone(config) or MODELS[config.model.name].build is not None:
+        return []
+    warmup = {
+        "model": config.model.model_dump(),
+        "seed": config.seed,
+        "training": config.training.model_dump(include=WARMUP),
+    }
+    if not (build.has_third_phase(config) or config.method.row.is_teacher):
+        return [warmup]
+    values = config.model_dump(mode="json", exclude={"method", "evaluation"})
+    for key in ("catalogue_epochs", "catalogue_rate"):
+        del values["training"][key]
+    for key in ("per_group", "top", "head"):
+        del values["training"]["lists"][key]
+    teacher = {
+        "config": values,
+        "method": build.finetune_method(config).model_dump(mode="json"),
+        "chosen": config.evaluation.model_dump(include=CHOICE) | {"k": validation_k(config)},
+    }
+    return [warmup, teacher]
+
+
+@cache
+def code_digest() -> str:
+    """Return a digest of what decides the bits: this code, the libraries, the processor."""
+    found = hashlib.sha256()
+    root = Path(fairtopk.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        found.update(f"{path.relative_to(root).as_posix()}\0".encode())
+        found.update(path.read_bytes())
+    versions = [torch.__version__, np.__version__, numba.__version__]
+    processor = llvmlite.binding.get_host_cpu_name()
+    found.update(json.dumps([storage.FORMAT, *versions, processor]).encode())
+    return found.hexdigest()
+
+
+def begin_after(stages: Sequence[Path], trainer: AnyTrainer) -> tuple[str, ...]:
+    """Begin after the last stage that an earlier run has kept and that can be read.
+
+    Returns:
+        What was reused and from which run, in a sentence; empty if nothing was.
+    """
+    for phase, path in reversed(list(enumerate(stages))):
+        with suppress(InputError):  # a damaged one is trained again, and kept anew
+            saved = storage.load_tensors(path)
+            if saved.about.get(KEY) != path.stem:
+                raise InputError(f"{path} is not the stage in its name")
+            chosen = under(CHOSEN, saved.tensors)
+            own = {
+                name: value
+                for name, value in saved.tensors.items()
+                if not name.startswith(f"{CHOSEN}.")
+            }
+            kept = load_trainer(trainer, path, saved._replace(tensors=own), chosen)
+            return (f"{trainer.phases[phase].name} reused from {kept.made_by}",)
+    return ()
+
+
+def keep_for_others(stages: Sequence[Path], trainer: AnyTrainer, *, made_by: str) -> None:
+    """Keep the stage whose last epoch has just ended, if there is one, for other runs.
+
+    Only the user who trained it may read it. If it cannot be written, training goes on.
+    `made_by` names the run in words.
+    """
+    progress = trainer.progress
+    if progress.phase >= len(stages) or not trainer.phase_is_over():
+        return
+    path = stages[progress.phase]
+    chosen = {f"{CHOSEN}.{name}": value for name, value in trainer.chosen.items()}
+    about = {KEY: path.stem, "progress": asdict(progress), "made_by": made_by}
+    with suppress(OSError, InputError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        storage.save_tensors(path, trainer.state() | chosen, about, private=True)
+
+
+def load_trainer(
+    trainer: AnyTrainer, path: Path, state: storage.Saved, model: Mapping[str, Tensor]
+) -> Kept:
+    """Load a saved state into a new trainer; return its description.
+
+    A state that does not fit is refused, and leaves the trainer unchanged.
+
+    Args:
+        trainer: The trainer.
+        path: The file of the state, for messages.
+        state: What it holds.
+        model: The weights of the chosen epoch, if there is one.
+    """
+    try:
+        # From JSON a list may become a tuple, but a text no number.
+        kept = Kept.model_validate_json(json.dumps(state.about))
+        progress = kept.progress
+        if state.about.get("step", progress.mark) != progress.mark:
+            raise InputError("its step is not that of its progress")
+        trainer.load_state(state.tensors, asdict(progress), dict(model))
+    except InputError as error:
+        raise InputError(f"{path} does not fit the run's config and data: {error}") from error
+    except (LookupError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        raise InputError(f"{path} does not fit the run's config and data") from error
+    return kept

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import TypeAdapter
 
 from fairtopk.errors import InputError
-from fairtopk.runs.build import build_any_lists, build_model, shares_stages
+from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config_file import what_differs
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.measure import has_other_protocol, measure_run
@@ -31,8 +31,7 @@ from fairtopk.runs.result import (
     identity_of,
     read_result,
 )
-from fairtopk.runs.run import train_run
-from fairtopk.runs.stages import shares_teacher, teacher_settings, warmup_settings
+from fairtopk.runs.run import stage_settings, train_run
 from fairtopk.runs.workers import Workers
 from fairtopk.storage import (
     BEFORE,
@@ -161,13 +160,13 @@ def cores() -> int:
 
 def _warmup(cell: Cell) -> str | None:
     """Return a key that is equal for cells that share a warm-up; None without a warm-up."""
-    config = cell.config
-    if config.training.warmup_epochs == 0 or not shares_stages(config):
+    config, stages = cell.config, stage_settings(cell.config)
+    if config.training.warmup_epochs == 0 or not stages:
         return None
     data = config.data.model_dump(mode="json")
     if not config.data.of_documents:  # whose groups may be features too
         del data["groups"]
-    return json.dumps({"data": data, **warmup_settings(config)})
+    return json.dumps({"data": data, **stages[0]})
 
 
 def _write_results(cells: Iterable[Cell], out: Path) -> None:
@@ -274,7 +273,7 @@ def room_of(cells: Iterable[Cell]) -> Room:
         config = cell.config
         key = config.model_dump_json(include={"data": True, "model": True})
         if key not in sizes:
-            lists = build_any_lists(config.data, seed=config.seed)
+            lists = build_any_lists(config.data, config.seed)
             weights = build_model(config, lists).state_dict().values()
             model = sum(one.numel() * one.element_size() for one in weights)
             sizes[key] = model, len(lists.test.user), lists.n_pairs
@@ -286,11 +285,9 @@ def room_of(cells: Iterable[Cell]) -> Room:
         drawn = config.training.lists
         heads = users * drawn.head if drawn.top else 0
         at_work = max(at_work, COPIES * (MODELS_IN_STATE * model + (pairs + heads) * BYTES))
-        shared: list[Any] = [[config.data.model_dump(mode="json"), warmup_settings(config)]]
-        if shares_teacher(config):
-            shared.append(teacher_settings(config))
-        for stage in shared:  # which has tables of its phase too
-            stages[json.dumps(stage)] = MODELS_IN_STATE * model + pairs * BYTES
+        for stage in stage_settings(config):  # which has tables of its phase too
+            which = json.dumps([config.data.model_dump(mode="json"), stage])
+            stages[which] = MODELS_IN_STATE * model + pairs * BYTES
     return Room(kept + sum(stages.values()), at_work)
 
 
