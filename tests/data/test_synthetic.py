@@ -10,18 +10,16 @@ from numpy.typing import NDArray
 
 import fairtopk as ft
 from fairtopk.data import synthetic
-from fairtopk.data._synthetic_kernels import (
-    LIKING,
-    RELUCTANCE,
-    Catalogue,
-    Slots,
-    fill_users,
-)
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.synthetic import (
     GRADE_SHARES,
+    LIKING,
+    RELUCTANCE,
     SIZES,
+    Catalogue,
+    Slots,
     SyntheticShape,
+    fill_users,
     load_synthetic,
     make_documents,
     make_synthetic,

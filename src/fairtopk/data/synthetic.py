@@ -4,6 +4,10 @@ The utility of item i for user u is ``taste_u · factors_i + quality_i`` (`Truth
 group: an item's group says nothing about its factors, quality or popularity. Recorded data are
 biased against the first group by the amount chosen: its items are seen less, and graded
 lower than they are liked. So fairness can be tested against the truth.
+
+A compiled loop fills the ratings user by user: what they come to rate, what they feel, and
+when. Every user has a random stream of their own, so users can be filled in any order and in
+any number of threads, with the same result.
 """
 
 import math
@@ -11,6 +15,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from string import ascii_lowercase
 from typing import NamedTuple
@@ -20,10 +25,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.checks import checked_choice, checked_kind, checked_number, checked_whole
-from fairtopk.data._synthetic_kernels import Catalogue, Slots, fill_users
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError, KindError
-from fairtopk.kernels.random import alias_table, normals
+from fairtopk.kernels.compiled import compiled, inlined
+from fairtopk.kernels.random import (
+    advance,
+    alias_table,
+    below,
+    normal,
+    normals,
+    stream,
+    uniform,
+)
 from fairtopk.terminal import shown
 
 N_FACTORS = 8
@@ -31,10 +44,6 @@ TASTE_VARIANCE = 0.7  # of a utility's variance of 1; the rest is quality
 # Ratings per item in MovieLens are spread like |normal|^p: 1M fits p = 2, 20M about p = 4.
 POPULARITY_POWER = 3.0
 GOLDEN_RATIO = (math.sqrt(5.0) - 1.0) / 2.0
-
-# First keys of the streams, far from the epochs that are keys elsewhere.
-TASTES, FACTORS, QUALITY, POPULARITY, GROUPS = range(2**33, 2**33 + 5)
-
 LEAST_PER_USER = 20
 LARGEST_BIAS = 10.0
 MOST_GENERATED = 10**9  # users, items or ratings
@@ -44,9 +53,26 @@ GRADE_SHARES = (0.06, 0.11, 0.26, 0.35, 0.22)  # of grades 1 to 5, as in MovieLe
 # have 7.6 % of the ratings and 5.9 % of those of at least 4.
 SEEN_LESS = 0.25  # off the log-popularity, per unit of bias
 GRADED_LOWER = 0.35  # off the utility that is graded, per unit of bias
-# First keys of the streams, far from the epochs that are keys elsewhere.
-ACTIVITY, FIRST_RATERS = range(2**34, 2**34 + 2)
 N_BLOCKS = 16  # of users; what is drawn does not depend on it
+
+# First keys of the streams, far from the epochs that are keys elsewhere.
+ROWS = 2**32
+TASTES, FACTORS, QUALITY, POPULARITY, GROUPS = range(2**33, 2**33 + 5)
+ACTIVITY, FIRST_RATERS = range(2**34, 2**34 + 2)
+
+# Someone who comes across an item rates it with chance sigmoid(LIKING * utility - RELUCTANCE).
+LIKING = 2.0
+RELUCTANCE = 1.0
+NOISE = 0.5  # spread of what is recorded around what is felt
+
+# Seconds. Users start in the ten years from the start of 2000 and rate in sittings.
+EARLIEST = 946_684_800
+YEARS = 315_576_000
+MEAN_GAP = 30.0
+MEAN_PAUSE = 864_000.0
+PAUSE_CHANCE = 0.02
+
+# Of documents.
 MINOR_SHARE = 0.3
 LARGEST = 4.0  # grade
 MOST_DOCUMENTS = 10**8
@@ -209,14 +235,8 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     against = bias * (truth.group == 0)
     log_weight = truth.log_popularity - SEEN_LESS * against
     keep, alias = alias_table(np.exp(log_weight))
-    catalogue = Catalogue(
-        factors=truth.item_factors,
-        quality=truth.quality,
-        log_weight=log_weight,
-        keep=keep,
-        alias=alias,
-        handicap=(GRADED_LOWER * against).astype(np.float32),
-    )
+    handicap = (GRADED_LOWER * against).astype(np.float32)
+    catalogue = Catalogue(truth.item_factors, truth.quality, log_weight, keep, alias, handicap)
     # Each item is rated once at least, in random order at even distances; the users choose the
     # others.
     item = np.full(shape.n_ratings, -1, np.int32)
@@ -224,10 +244,7 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     item[places] = np.argsort(normals(seed, FIRST_RATERS, shape.n_items))
     offsets, recorded = _offsets(shape, seed), np.empty(shape.n_ratings, np.float32)
     slots = Slots(offsets, item, recorded, time=np.empty(shape.n_ratings, np.int64))
-
-    def fill(block: tuple[int, int]) -> None:
-        fill_users(seed, truth.user_factors, catalogue, slots, block)
-
+    fill = partial(fill_users, seed, truth.user_factors, catalogue, slots)
     cuts = np.searchsorted(offsets, np.linspace(0, shape.n_ratings, N_BLOCKS + 1)).tolist()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(fill, pairwise(cuts)))
@@ -322,3 +339,157 @@ def make_documents(
     y = np.round(quality + LARGEST / 2 - bias * minor).clip(0, LARGEST)
     qid = np.repeat(np.arange(n_lists), length)
     return Documents(x, y, qid, np.where(minor, "minor", "major"))
+
+
+class Catalogue(NamedTuple):
+    """What drawing ratings needs to know of each item."""
+
+    factors: NDArray[np.float32]  # latent, [n_items, d]
+    quality: NDArray[np.float32]  # added to everyone's utility, [n_items]
+    log_weight: NDArray[np.float64]  # logarithm of how often people see it, [n_items]
+    keep: NDArray[np.float64]  # from `alias_table` of the weights, [n_items]
+    alias: NDArray[np.int32]  # likewise
+    handicap: NDArray[np.float32]  # off the utility before it is recorded, [n_items]
+
+
+class Slots(NamedTuple):
+    """The ratings to be filled, grouped by user."""
+
+    offsets: NDArray[np.int64]  # start of each user's slots, [n_users + 1]
+    item: NDArray[np.int32]  # filled where negative; items given stay with their user
+    recorded: NDArray[np.float32]  # filled with utility less handicap plus noise
+    time: NDArray[np.int64]  # filled with times that never fall within a user
+
+
+class Search(NamedTuple):
+    """The choice of a user's items, which passes from compiled code to numpy and back."""
+
+    limit: int  # draws after which one look at every item is the quicker way
+    resumed: bool  # whether the first user's items were chosen by such a look
+    state: NDArray[np.uint64]  # of that user's stream, [1]
+    taken: NDArray[np.bool_]  # False for every item between users, [n_items]
+    log_wait: NDArray[np.float64]  # logarithms of that user's waits for the items, [n_items]
+
+
+def fill_users(
+    seed: int,
+    tastes: NDArray[np.float32],
+    catalogue: Catalogue,
+    slots: Slots,
+    block: tuple[int, int],
+    *,
+    limit: int | None = None,
+) -> None:
+    """Fill the slots of the users from ``block[0]`` up to, not including, ``block[1]``.
+
+    A user's items are distinct. Each is drawn in proportion to weight times chance to be rated,
+    among those not yet taken: by rejection, and after `limit` draws by one look at every item,
+    which has the same distribution. Of exponential waits with rates w, the shortest are a draw
+    without replacement in proportion to w (Efraimidis and Spirakis).
+    `tastes` are ``[n_users, d]``; left out, `limit` is two draws for each item.
+    """
+    n_items, (user, stop) = len(catalogue.quality), block
+    state, taken = np.zeros(1, np.uint64), np.zeros(n_items, np.bool_)
+    limit = 2 * n_items if limit is None else limit
+    search = Search(limit, False, state, taken, log_wait=np.empty(n_items))
+    while user < stop:
+        user = _fill_users(seed, tastes, catalogue, slots, (user, stop), search)
+        search = search._replace(resumed=user < stop)
+        if search.resumed:
+            mine = slots.item[slots.offsets[user] : slots.offsets[user + 1]]
+            missing = mine < 0
+            mine[missing] = np.argsort(search.log_wait)[: missing.sum()]
+
+
+@compiled
+def _fill_users(
+    seed: int,
+    tastes: NDArray[np.float32],
+    catalogue: Catalogue,
+    slots: Slots,
+    block: tuple[int, int],
+    search: Search,
+) -> int:
+    """Fill the slots of the users of `block`, and return the first that is not filled.
+
+    That user needs a look at every item: `search` has the logarithms of their waits, which hold
+    for any rates, and the state of the stream with which the user is resumed once the items are
+    chosen.
+    """
+    first, last = block
+    offsets, item, recorded, time = slots
+    taken, log_wait = search.taken, search.log_wait
+    for user in range(first, last):
+        start, stop = offsets[user], offsets[user + 1]
+        taste, missing, left = tastes[user], 0, search.limit
+        state = stream(seed, np.int64(ROWS), user)
+        if search.resumed and user == first:
+            state = search.state[0]
+        for slot in range(start, stop):
+            if item[slot] >= 0:
+                taken[item[slot]] = True
+            else:
+                missing += 1
+        slot = start
+        while missing > 0 and left > 0:
+            if item[slot] >= 0:
+                slot += 1
+                continue
+            left -= 1
+            state = advance(state)
+            place = uniform(state) * len(taken)
+            seen = int(place)
+            if place - seen >= catalogue.keep[seen]:
+                seen = catalogue.alias[seen]
+            if taken[seen]:
+                continue
+            state = advance(state)
+            if uniform(state) < _chance(_utility(taste, catalogue, seen)):
+                item[slot] = seen
+                taken[seen] = True
+                missing -= 1
+        if missing > 0:
+            for seen in range(len(taken)):
+                state = advance(state)
+                log_wait[seen] = np.inf
+                if not taken[seen]:
+                    chance = _chance(_utility(taste, catalogue, seen))
+                    log_rate = catalogue.log_weight[seen] + math.log(chance)
+                    log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
+            search.state[0] = state
+            return user
+        for slot in range(start, stop):
+            taken[item[slot]] = False
+        # What is likeliest is chosen first, but not rated first.
+        for slot in range(stop - 1, start, -1):
+            state = advance(state)
+            other = start + below(state, slot - start + 1)
+            item[slot], item[other] = item[other], item[slot]
+        for slot in range(start, stop):
+            state = advance(state)
+            rated = np.int64(item[slot])  # as above, or numba types `_utility` twice
+            felt = _utility(taste, catalogue, rated) + NOISE * normal(state)
+            state = advance(state)
+            recorded[slot] = felt - catalogue.handicap[rated]
+        state = advance(state)
+        now = EARLIEST + below(state, np.int64(YEARS))
+        for slot in range(start, stop):
+            time[slot] = now
+            state = advance(state)
+            mean = MEAN_PAUSE if uniform(state) < PAUSE_CHANCE else MEAN_GAP
+            state = advance(state)
+            now += int(-math.log(1.0 - uniform(state)) * mean)
+    return last
+
+
+@inlined
+def _utility(taste: NDArray[np.float32], catalogue: Catalogue, item: int | np.int64) -> float:
+    total = np.float64(catalogue.quality[item])
+    for factor in range(len(taste)):
+        total += taste[factor] * catalogue.factors[item, factor]
+    return total
+
+
+@inlined
+def _chance(utility: float) -> float:
+    return 1.0 / (1.0 + math.exp(RELUCTANCE - LIKING * utility))
