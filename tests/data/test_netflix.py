@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from fairtopk.data.columns import Origin
 from fairtopk.data.netflix import (
-    Parsed,
+    MONTHS,
     count_ratings,
-    month_length,
     parse_ratings,
     read_netflix,
     sample_rows,
@@ -263,19 +262,17 @@ def text(lines: str) -> NDArray[np.uint8]:
     return np.frombuffer(lines.encode(), np.uint8)
 
 
-def rows(parsed: Parsed) -> list[tuple[int, int, float, int]]:
-    assert parsed.bad == -1
-    columns = (parsed.user, parsed.item, parsed.rating, parsed.day)
+def rows(lines: NDArray[np.uint8]) -> list[tuple[int, int, float, int]]:
+    *columns, bad = parse_ratings(lines, MONTHS)
+    assert bad == -1
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_a_rating_belongs_to_the_movie_named_last() -> None:
-    parsed = parse_ratings(
-        text("8:\n12,3,1970-01-02\n7,5,1969-12-31\n9:\n10:\n12,1,1970-01-01\n")
-    )
+    lines = text("8:\n12,3,1970-01-02\n7,5,1969-12-31\n9:\n10:\n12,1,1970-01-01\n")
 
-    assert rows(parsed) == [(12, 8, 3.0, 1), (7, 8, 5.0, -1), (12, 10, 1.0, 0)]
-    assert [column.dtype for column in parsed[:-1]] == [
+    assert rows(lines) == [(12, 8, 3.0, 1), (7, 8, 5.0, -1), (12, 10, 1.0, 0)]
+    assert [column.dtype for column in parse_ratings(lines, MONTHS)[:-1]] == [
         np.int32,
         np.int32,
         np.float32,
@@ -299,7 +296,7 @@ def test_line_ends_and_blank_lines_change_nothing(change) -> None:
     changed = text(change(lines))
 
     assert count_ratings(changed) == 3
-    assert rows(parse_ratings(changed)) == rows(parse_ratings(text(lines)))
+    assert rows(changed) == rows(text(lines))
 
 
 @without_deadline
@@ -307,15 +304,15 @@ def test_line_ends_and_blank_lines_change_nothing(change) -> None:
 def test_dates_round_trip(dates: list[date]) -> None:
     lines = "1:\n" + "".join(f"7,4,{day.isoformat()}\n" for day in dates)
 
-    days = parse_ratings(text(lines)).day
+    *_, days, _ = parse_ratings(text(lines), MONTHS)
 
     assert np.array_equal(days.astype("datetime64[D]"), np.array(dates, "datetime64[D]"))
 
 
 def test_months_are_as_long_as_the_calendar_says() -> None:
-    for year in range(1600, 2401):  # one whole turn of the Gregorian calendar, both ends
-        for month in range(1, 13):
-            assert month_length(year, month) == monthrange(year, month)[1]
+    lengths = np.diff(MONTHS).reshape(-1, 12)
+    for year in range(1, 10_000):
+        assert lengths[year].tolist() == [monthrange(year, month)[1] for month in range(1, 13)]
 
 
 @pytest.mark.parametrize(
@@ -350,21 +347,21 @@ def test_months_are_as_long_as_the_calendar_says() -> None:
 )
 @pytest.mark.parametrize("after", ["", "\n", "\r\n", "\n13,3,2005-09-06\n"])
 def test_a_malformed_line_is_pointed_at(line: str, after: str) -> None:
-    assert parse_ratings(text(GOOD + line + after)).bad == len(GOOD)
+    assert parse_ratings(text(GOOD + line + after), MONTHS)[-1] == len(GOOD)
 
 
 def test_a_rating_before_any_movie_is_malformed() -> None:
-    assert parse_ratings(text("12,3,2005-09-06\n" + GOOD)).bad == 0
+    assert parse_ratings(text("12,3,2005-09-06\n" + GOOD), MONTHS)[-1] == 0
 
 
 @without_deadline
 @given(st.text(alphabet="0123456789,-:\n\r", max_size=60))
 def test_rows_are_counted_as_they_are_parsed(lines: str) -> None:
-    parsed = parse_ratings(text(lines))
+    users = parse_ratings(text(lines), MONTHS)[0]
 
     filled = [line for line in lines.split("\n") if line.removesuffix("\r")]
     movies = [line for line in filled if line.removesuffix("\r").endswith(":")]
-    assert count_ratings(text(lines)) == len(filled) - len(movies) == len(parsed.user)
+    assert count_ratings(text(lines)) == len(filled) - len(movies) == len(users)
 
 
 @without_deadline

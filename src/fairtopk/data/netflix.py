@@ -7,7 +7,6 @@ and ``probe.txt`` in the same folder start alike, but hold no ratings.
 
 import re
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -24,7 +23,8 @@ NEWLINE, RETURN, COMMA, DASH, ZERO, NINE, COLON = (ord(mark) for mark in "\n\r,-
 DATE = len("YYYY-MM-DD")
 SHORTEST = len("1,1,YYYY-MM-DD")
 MOST_DIGITS = 9  # what int32 surely holds
-EPOCH = 719_468  # days from 0000-03-01 to 1970-01-01
+# Days from 1970-01-01 to the start of every month from January 0000 to January 10000.
+MONTHS = np.arange("0000-01", "10000-02", dtype="M8[M]").astype("M8[D]").astype(np.int32)
 
 RATING_RANGE = (1.0, 5.0)
 RATINGS_NAME = re.compile(r"(combined_data_|mv_)\d+\.txt")
@@ -34,6 +34,9 @@ FIRST_TWO_LINES = re.compile(rb"\s*(\d{1,9}):\s+(\S*)")
 RATING = re.compile(rb"\d+,\d+,\d{4}-\d\d-\d\d")
 ITEMS_SCHEMA = {"item_id": pl.Int32, "title": pl.String, "year": pl.Int32}
 SHOWN = 60  # characters of a bad line
+
+Int32s = NDArray[np.int32]
+Parsed = tuple[Int32s, Int32s, NDArray[np.float32], Int32s, int]
 
 
 def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) -> Tables:
@@ -53,10 +56,22 @@ def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) 
     archive = Archive(path)
     names = _ratings_files(archive)
     items, items_origin = _read_titles(archive)
-    if subset is None:
-        parts = [_read_ratings(archive, name) for name in names]
-    else:
-        parts = _read_sample(archive, names, subset, seed)
+    kept: list[slice | NDArray[np.int64]] = [slice(None)] * len(names)  # rows of each file
+    if subset is not None:
+        texts = (np.frombuffer(archive.read(name), np.uint8) for name in names)
+        starts = np.cumsum([0, *map(count_ratings, texts)])
+        total = int(starts[-1])
+        if subset > total:
+            raise InputError(
+                f"subset must be at most {total:,}, the number of ratings in {archive.path}, "
+                f"got {subset:,}"
+            )
+        sample = sample_rows(total, subset, seed)
+        cuts = np.searchsorted(sample, starts)
+        bounds = zip(starts[:-1], cuts[:-1], cuts[1:], strict=True)
+        kept = [sample[low:high] - start for start, low, high in bounds]
+    # One file is in memory at a time.
+    parts = [_read_ratings(archive, name)[rows] for name, rows in zip(names, kept, strict=True)]
     return Tables(
         ratings=pl.concat(parts, rechunk=True),
         items=items,
@@ -106,63 +121,26 @@ def _read_titles(archive: Archive) -> tuple[pl.DataFrame, Origin]:
     return pl.DataFrame(rows, schema=ITEMS_SCHEMA, orient="row"), origin
 
 
-def _read_sample(
-    archive: Archive, names: list[str], wanted: int, seed: int
-) -> list[pl.DataFrame]:
-    """Return each file's part of a sample of all ratings, with one file in memory at a time."""
-    texts = (np.frombuffer(archive.read(name), np.uint8) for name in names)
-    counts = [count_ratings(text) for text in texts]
-    starts = np.cumsum([0, *counts])
-    total = int(starts[-1])
-    if wanted > total:
-        raise InputError(
-            f"subset must be at most {total:,}, the number of ratings in {archive.path}, "
-            f"got {wanted:,}"
-        )
-    sample = sample_rows(total, wanted, seed)
-    cuts = np.searchsorted(sample, starts)
-    parts = []
-    for name, start, low, high in zip(names, starts[:-1], cuts[:-1], cuts[1:], strict=True):
-        parts.append(_read_ratings(archive, name)[sample[low:high] - start])
-    return parts
-
-
 def _read_ratings(archive: Archive, name: str) -> pl.DataFrame:
     data = archive.read(name)
-    parsed = parse_ratings(np.frombuffer(data, np.uint8))
-    if parsed.bad >= 0:
-        origin = Origin(archive.where(name), first_line=1)
-        place = origin.row(data.count(b"\n", 0, parsed.bad))
-        line = data[parsed.bad : parsed.bad + SHOWN].split(b"\n")[0].decode("latin-1")
+    user, item, rating, day, bad = parse_ratings(np.frombuffer(data, np.uint8), MONTHS)
+    if bad >= 0:
+        place = Origin(archive.where(name), first_line=1).row(data.count(b"\n", 0, bad))
+        line = data[bad : bad + SHOWN].split(b"\n")[0].decode("latin-1")
         raise InputError(
             f"{place}: expected 'user,rating,YYYY-MM-DD' or 'movie:', got {line.rstrip()!r}"
         )
-    columns = {"user_id": parsed.user, "item_id": parsed.item, "rating": parsed.rating}
-    return pl.DataFrame(columns | {"timestamp": pl.Series(parsed.day).cast(pl.Date)})
-
-
-class Parsed(NamedTuple):
-    """The ratings of one text, a row each, or the place of its first bad line.
-
-    Attributes:
-        user: User ids, ``[rows]``.
-        item: Movie ids, ``[rows]``.
-        rating: Ratings, ``[rows]``.
-        day: Days since 1970-01-01, ``[rows]``.
-        bad: Byte where the first malformed line starts, -1 if there is none; past it the
-            arrays hold nothing of use.
-    """
-
-    user: NDArray[np.int32]
-    item: NDArray[np.int32]
-    rating: NDArray[np.float32]
-    day: NDArray[np.int32]
-    bad: int
+    columns = {"user_id": user, "item_id": item, "rating": rating}
+    return pl.DataFrame(columns | {"timestamp": pl.Series(day).cast(pl.Date)})
 
 
 @compiled
-def parse_ratings(text: NDArray[np.uint8]) -> Parsed:
-    """Return the ratings of a text, in its order, up to the first malformed line."""
+def parse_ratings(text: NDArray[np.uint8], months: NDArray[np.int32]) -> Parsed:
+    """Return users, movies, ratings and days since 1970 of a text's rows, and -1.
+
+    A malformed line ends it: the last value is then the byte where the first such line starts,
+    and past it the arrays hold nothing of use. `months` are `MONTHS`.
+    """
     rows = count_ratings(text)
     users, items = np.empty(rows, np.int32), np.empty(rows, np.int32)
     ratings, days = np.empty(rows, np.float32), np.empty(rows, np.int32)
@@ -172,15 +150,29 @@ def parse_ratings(text: NDArray[np.uint8]) -> Parsed:
         if stop > start and text[stop - 1] == COLON:
             movie = number(text, start, stop - 1)
             if movie < 0:
-                return Parsed(users, items, ratings, days, start)
+                return users, items, ratings, days, start
         elif stop > start:
-            user, rating, day = parse_line(text, start, stop)
-            if user < 0 or movie < 0:
-                return Parsed(users, items, ratings, days, start)
-            users[row], items[row], ratings[row], days[row] = user, movie, rating, day
+            date = stop - DATE
+            if movie < 0 or stop - start < SHORTEST or text[date - 1] != COMMA:
+                return users, items, ratings, days, start
+            comma = start
+            while text[comma] != COMMA:
+                comma += 1
+            user, rating = number(text, start, comma), number(text, comma + 1, date - 1)
+            year = number(text, date, date + 4)
+            month = number(text, date + 5, date + 7)
+            day = number(text, date + 8, stop)
+            dashed = text[date + 4] == DASH and text[date + 7] == DASH
+            if min(user, rating, year) < 0 or not dashed or month < 1 or month > 12:
+                return users, items, ratings, days, start
+            first = months[12 * year + month - 1]
+            if day < 1 or first + day > months[12 * year + month]:
+                return users, items, ratings, days, start
+            users[row], items[row], ratings[row] = user, movie, rating
+            days[row] = first + day - 1
             row += 1
         start = end + 1
-    return Parsed(users, items, ratings, days, -1)
+    return users, items, ratings, days, -1
 
 
 @compiled
@@ -194,27 +186,6 @@ def count_ratings(text: NDArray[np.uint8]) -> int:
             rows += 1
         start = end + 1
     return rows
-
-
-@compiled
-def parse_line(text: NDArray[np.uint8], start: int, stop: int) -> tuple[int, int, int]:
-    """Return user, rating and day of the line ``text[start:stop]``; user is -1 if malformed."""
-    date = stop - DATE
-    if stop - start < SHORTEST or text[date - 1] != COMMA:
-        return -1, 0, 0
-    comma = start
-    while text[comma] != COMMA:
-        comma += 1
-    user, rating = number(text, start, comma), number(text, comma + 1, date - 1)
-    year = number(text, date, date + 4)
-    month = number(text, date + 5, date + 7)
-    day = number(text, date + 8, stop)
-    dashed = text[date + 4] == DASH and text[date + 7] == DASH
-    if rating < 0 or year < 0 or not dashed or month < 1 or month > 12:
-        return -1, 0, 0
-    if day < 1 or day > month_length(year, month):
-        return -1, 0, 0
-    return user, rating, days_since_1970(year, month, day)
 
 
 @compiled
@@ -238,25 +209,6 @@ def number(text: NDArray[np.uint8], start: int, stop: int) -> int:
             return -1
         value = 10 * value + int(np.int64(text[place]) - ZERO)
     return value
-
-
-@compiled
-def days_since_1970(year: int, month: int, day: int) -> int:
-    """Return the days from 1970-01-01 to a date of the Gregorian calendar."""
-    # Years begin in March here, so that the leap day comes last and months repeat 31, 30, ...
-    years = year - 1 if month <= 2 else year
-    months = (month + 9) % 12
-    days = 365 * years + years // 4 - years // 100 + years // 400
-    return days + (153 * months + 2) // 5 + day - 1 - EPOCH
-
-
-@compiled
-def month_length(year: int, month: int) -> int:
-    """Return the number of days of a month from 1 to 12 of the Gregorian calendar."""
-    if month == 2:
-        leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
-        return 29 if leap else 28
-    return 30 if month in (4, 6, 9, 11) else 31
 
 
 @compiled
