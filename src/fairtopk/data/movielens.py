@@ -6,7 +6,6 @@
 """
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,34 +60,17 @@ LAYOUT_100K = Layout(
     "100K", r"\d+\t\d+\t\d\t\d+", "u.data", r"\d+(\|[^|]*){4}(\|[01]){19}", "u.item", (1, 5)
 )
 LAYOUT_DAT = Layout(
-    "1M and 10M",
-    r"\d+::\d+::[\d.]+::\d+",
-    "ratings.dat",
-    r"\d+::((?!::).)+::[^:]*",
-    "movies.dat",
-    (0.5, 5),
-)
+    "1M and 10M", r"\d+::\d+::[\d.]+::\d+", "ratings.dat",
+    r"\d+::((?!::).)+::[^:]*", "movies.dat", (0.5, 5),
+)  # fmt: skip
 LAYOUT_CSV = Layout(
-    "20M and later sets",
-    ",".join(RATINGS_CSV),
-    "ratings.csv",
-    ",".join(FILMS_CSV),
-    "movies.csv",
-    (0.5, 5),
-)
+    "20M and later sets", ",".join(RATINGS_CSV), "ratings.csv",
+    ",".join(FILMS_CSV), "movies.csv", (0.5, 5),
+)  # fmt: skip
 
 
-def movielens_reader(wanted: Layout) -> Callable[[str | Path], Tables]:
-    """Return the reader of a zip or folder in one layout, which refuses the others."""
-
-    def read(path: str | Path) -> Tables:
-        return read_movielens(path, wanted)
-
-    return read
-
-
-def read_movielens(path: str | Path, wanted: Layout | None = None) -> Tables:
-    """Return the tables of a MovieLens zip or folder, in any layout or in the one `wanted`."""
+def read_movielens(path: str | Path, *, wanted: Layout | None = None) -> Tables:
+    """Return the tables of a MovieLens zip or folder, in the layout `wanted` or in any."""
     archive = Archive(path)
     layout = next(
         (one for one in (LAYOUT_100K, LAYOUT_DAT) if archive.find_all(one.ratings_line)),
@@ -102,11 +84,8 @@ def read_movielens(path: str | Path, wanted: Layout | None = None) -> Tables:
             f"{archive.path} holds MovieLens in the layout of {layout.title}, not of "
             f"{wanted.title}; give the name of the data set that it is"
         )
-    films = archive.find(
-        layout.films_line,
-        usual=[layout.films_file],
-        what=f"MovieLens films ({layout.films_file})",
-    )
+    what = f"MovieLens films ({layout.films_file})"
+    films = archive.find(layout.films_line, usual=[layout.films_file], what=what)
     is_csv = layout is LAYOUT_CSV
     origin, films_origin = (
         Origin(archive.where(name), 2 if is_csv else 1) for name in (ratings, films)

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
@@ -27,7 +28,7 @@ from fairtopk.data.features import Features
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
 from fairtopk.data.interactions import Interactions, Tables, interactions_from
 from fairtopk.data.letor import read_letor
-from fairtopk.data.movielens import LAYOUT_100K, LAYOUT_CSV, LAYOUT_DAT, movielens_reader
+from fairtopk.data.movielens import LAYOUT_100K, LAYOUT_CSV, LAYOUT_DAT, read_movielens
 from fairtopk.data.netflix import read_netflix
 from fairtopk.data.synthetic import load_synthetic
 from fairtopk.data.tables import read_features_file, read_ratings_file
@@ -175,10 +176,10 @@ def acknowledge(name: str, licence: str, folder: Path) -> None:
 
 
 READERS: dict[str, Callable[..., Tables]] = {
-    **dict.fromkeys(MOVIELENS, movielens_reader(LAYOUT_CSV)),
-    "movielens-100k": movielens_reader(LAYOUT_100K),
-    "movielens-1m": movielens_reader(LAYOUT_DAT),
-    "movielens-10m": movielens_reader(LAYOUT_DAT),
+    **dict.fromkeys(MOVIELENS, partial(read_movielens, wanted=LAYOUT_CSV)),
+    "movielens-100k": partial(read_movielens, wanted=LAYOUT_100K),
+    "movielens-1m": partial(read_movielens, wanted=LAYOUT_DAT),
+    "movielens-10m": partial(read_movielens, wanted=LAYOUT_DAT),
     "netflix": read_netflix,
     "csv": read_ratings_file,
     "parquet": read_ratings_file,
@@ -223,9 +224,10 @@ def load(
             raise InputError("synthetic data takes no path and brings its own groups")
         data: Interactions = _call(load_synthetic, name, **options)
         return data
-    if name == "letor" or "query" in options:
-        return read_features(name, path, rule, **options)
-    data = grouped(name, read_tables(name, path, **options), rule)
+    found = read(name, path, rule, options)
+    if isinstance(found, Features):
+        return found
+    data = grouped(name, found, rule)
     notes = [] if path is None else _md5_notes(KNOWN[name], Path(path))
     return replace(data, notes=(*data.notes, *notes))
 
@@ -279,30 +281,13 @@ def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Inter
     return replace(data, notes=tuple(notes))
 
 
-def read_tables(name: str, path: str | Path | None = None, **options: Any) -> Tables:
-    """Return the ratings and the catalogue of a data set, as they are in its files."""
-    folder = _source(name, path, options)
-    if prepared.is_prepared(folder):
-        return prepared.read_prepared(folder, name=name)
-    tables: Tables = _call(READERS[name], name, folder, **options)
-    return tables
+def read(
+    name: str, path: str | Path | None, rule: GroupRule | Groups | None, options: dict[str, Any]
+) -> Tables | Features:
+    """Return what a data set's files hold: ratings as they are, or features with their groups.
 
-
-def read_features(
-    name: str, path: str | Path | None, rule: GroupRule | Groups | None, **options: Any
-) -> Features:
-    """Return the feature data of a LETOR, CSV or Parquet file, or of a prepared folder."""
-    given = {key: value for key, value in options.items() if key != "query"}
-    folder = _source(name, path, given)
-    if prepared.is_prepared(folder):
-        return prepared.read_prepared_features(folder, name=name, groups=rule)
-    reader = read_letor if name == "letor" else read_features_file
-    features: Features = _call(reader, name, folder, groups=rule, **options)
-    return replace(features, name=name)
-
-
-def _source(name: str, path: str | Path | None, options: Mapping[str, Any]) -> Path:
-    """Return the files to read: `path`, or else the prepared folder, which takes no options."""
+    The files are those of `path`, or else of the prepared folder, which takes no options.
+    """
     source = data_home() / name if path is None else checked_path("path", path)
     is_prepared = prepared.is_prepared(source)
     if path is None and name in OWN_FILES:
@@ -312,12 +297,23 @@ def _source(name: str, path: str | Path | None, options: Mapping[str, Any]) -> P
             f"no path given for {name}, and it has not been prepared; "
             f"give its path, or run: fairtopk data prepare {name}"
         )
-    if is_prepared and options:
-        raise InputError(
-            f"{source} is prepared and takes no option {next(iter(options))!r}; "
-            f"options were given when it was prepared"
-        )
-    return source
+    has_features = name == "letor" or "query" in options
+    if is_prepared:
+        for option in options:
+            if option != "query":  # which tells what the folder holds
+                raise InputError(
+                    f"{source} is prepared and takes no option {option!r}; "
+                    f"options were given when it was prepared"
+                )
+        if has_features:
+            return prepared.read_prepared_features(source, name=name, groups=rule)
+        return prepared.read_prepared(source, name=name)
+    if not has_features:
+        tables: Tables = _call(READERS[name], name, source, **options)
+        return tables
+    reader = read_letor if name == "letor" else read_features_file
+    features: Features = _call(reader, name, source, groups=rule, **options)
+    return replace(features, name=name)
 
 
 def _md5_notes(known: Known, path: Path) -> list[str]:
@@ -338,7 +334,8 @@ def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> 
     parameters = signature(reader).parameters
     columns = parameters["columns"].annotation if "columns" in parameters else None
     own = [field.name for field in fields(columns)] if columns is not None else []
-    taken = [*own, *(option for option in parameters if option not in ("path", "columns"))]
+    ours = ("path", "columns", "wanted")
+    taken = [*own, *(option for option in parameters if option not in ours)]
     for option in options:
         if option not in taken:
             names = ", ".join(option for option in taken if option != "groups") or "none"
@@ -379,17 +376,16 @@ def prepare(
     known = KNOWN[name]
     frames: dict[str, pl.DataFrame]
     about: dict[str, Any]  # this kind of data's part of the card
-    if name == "letor" or "query" in options:
-        features = read_features(name, source, groups, **options)
-        notes, frames = list(features.notes), {prepared.FEATURES: features.to_frame()}
-        about = {"features": list(features.feature_names)}
+    found = read(name, source, groups, options)
+    if isinstance(found, Features):
+        notes, frames = list(found.notes), {prepared.FEATURES: found.to_frame()}
+        about = {"features": list(found.feature_names)}
     else:
-        tables = read_tables(name, source, **options)
-        notes, frames = list(grouped(name, tables, groups).notes), {}
-        frames[prepared.RATINGS] = tables.ratings
-        if tables.items is not tables.ratings:
-            frames[prepared.ITEMS] = tables.items
-        about = {"columns": asdict(tables.columns), "rating_range": list(tables.rating_range)}
+        notes, frames = list(grouped(name, found, groups).notes), {}
+        frames[prepared.RATINGS] = found.ratings
+        if found.items is not found.ratings:
+            frames[prepared.ITEMS] = found.items
+        about = {"columns": asdict(found.columns), "rating_range": list(found.rating_range)}
     notes += _md5_notes(known, source)
     card = {
         "name": name,
