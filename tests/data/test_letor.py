@@ -295,9 +295,14 @@ def test_the_lambdarank_example_is_read_whole(
     assert (data.n_rows, data.n_queries) == (n_rows, n_queries)
 
 
+def as_bytes(text: str) -> NDArray[np.uint8]:
+    """A text as the loops take it, which has a line break at its end."""
+    return np.frombuffer(text.encode() + b"\n", np.uint8)
+
+
 def read(text: str, *, low: int = 1) -> tuple[NDArray[np.float32], NDArray[np.float32], list]:
     """The matrix, the labels and the queries of a text without faults."""
-    data = np.frombuffer(text.encode(), np.uint8)
+    data = as_bytes(text)
     n_rows, _, largest, fault, _ = measure(text)
     assert fault == letor_text.FINE
     values = np.zeros((n_rows, largest - low + 1), np.float32)
@@ -309,7 +314,7 @@ def read(text: str, *, low: int = 1) -> tuple[NDArray[np.float32], NDArray[np.fl
 
 def measure(text: str) -> tuple[int, int, int, int, int]:
     return letor_text.read_rows(
-        np.frombuffer(text.encode(), np.uint8),
+        as_bytes(text),
         0,
         np.empty((0, 0), np.float32),
         np.empty(0, np.float32),
@@ -319,7 +324,7 @@ def measure(text: str) -> tuple[int, int, int, int, int]:
 
 
 def number(text: str) -> tuple[float, int]:
-    return letor_text.read_number(np.frombuffer(text.encode(), np.uint8), 0)
+    return letor_text.read_number(as_bytes(text), 0)
 
 
 def float32_from_bits(bits: int) -> float:
@@ -475,7 +480,7 @@ def test_the_span_of_a_document_id_is_that_of_its_word(
     spans = np.empty((1, 3), np.int64)
 
     letor_text.read_rows(
-        np.frombuffer(text.encode(), np.uint8),
+        as_bytes(text),
         1,
         np.zeros((1, 1), np.float32),
         np.empty(1, np.float32),

@@ -26,12 +26,11 @@ from fairtopk.data.columns import (
     OPAQUE,
     Origin,
     as_polars,
-    checksum,
     first_line,
     number_ids,
     ratings_array,
 )
-from fairtopk.data.groups import GroupRule, apply_rule, label_items
+from fairtopk.data.groups import GroupRule, apply_rule, checksum, label_items
 from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled

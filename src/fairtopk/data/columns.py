@@ -1,12 +1,11 @@
-"""Columns of a table as compact, checked arrays: ids to numbers, ratings, times.
+"""Columns of a table as compact, checked arrays: ids to numbers, ratings, times, CSR.
 
 Every value that enters the library as part of a table is checked here, once. An `Origin` knows
 where rows came from, so that an error can name the bad one.
 """
 
-import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -18,7 +17,13 @@ from numpy.typing import NDArray
 
 from fairtopk.checks import checked_text
 from fairtopk.errors import InputError
-from fairtopk.kernels.csr import number_by_appearance
+from fairtopk.kernels.csr import (
+    first_repeat,
+    is_sorted,
+    number_by_appearance,
+    offsets_of,
+    stable_order,
+)
 from fairtopk.terminal import shown
 
 # What frames of other packages raise when a column cannot be converted.
@@ -203,47 +208,36 @@ def _refuse_missing(values: pl.Series, origin: Origin) -> None:
         )
 
 
-class Grouped:
-    """Base of data that has a group label for each item or row, number -1 if it is unknown."""
+def group_rows(
+    owner: tuple[NDArray[np.int32], pl.Series],
+    item: tuple[NDArray[np.int32], pl.Series],
+    *,
+    words: str,
+    place: Callable[[int], str],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64] | None]:
+    """Return rows grouped by owner, refusing an item that an owner has twice.
 
-    group: NDArray[np.int32]
-    group_names: tuple[str, ...]
+    Args:
+        owner: The owner (user or query) of each row, and the ids by number.
+        item: The item of each row, and the ids by number.
+        words: What owners are called and do in an error: "user {} rates".
+        place: Gives the place of a row in words, for errors.
 
-    @property
-    def group_counts(self) -> dict[str, int]:
-        """Items or rows of each group, the named group first; unknown ones are left out."""
-        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
-        return dict(zip(self.group_names, known.tolist(), strict=True))
-
-    @property
-    def n_unknown(self) -> int:
-        """Number of items or rows whose group is unknown."""
-        return int((self.group < 0).sum())
-
-    def shown_groups(self) -> str:
-        """Return the groups and their counts as text."""
-        counts = self.group_counts | {"(unknown)": self.n_unknown}
-        return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
-    """Return group numbers as their names, null where unknown."""
-    texts = pl.Series([*names, None], dtype=pl.String)
-    return texts.gather(np.where(group < 0, len(names), group))
-
-
-def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]) -> str:
-    """Return the SHA-256 of arrays and columns: types, lengths and values."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        if array is None:
-            digest.update(b"none")
-            continue
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    for column in columns:
-        digest.update(f"{column.dtype}{len(column)}".encode())
-        texts = column.cast(pl.String)
-        digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
-        digest.update("".join(texts).encode())
-    return digest.hexdigest()
+    Returns:
+        Where each owner's rows start, ``[n_owners + 1]``; the item of each grouped row; and the
+        row of the source that each was, None where they stood together already.
+    """
+    (owners, owner_ids), (items, item_ids) = owner, item
+    offsets = offsets_of(owners, len(owner_ids))
+    order = None
+    if not is_sorted(owners):  # published files mostly are, and then nothing has to move
+        order = stable_order(owners, offsets)
+        items = items[order]
+    earlier, later = first_repeat(offsets, items, len(item_ids))
+    if later >= 0:
+        first, again = (int(row if order is None else order[row]) for row in (earlier, later))
+        raise InputError(
+            f"{place(again)}: {words.format(repr(owner_ids[int(owners[again])]))} item "
+            f"{item_ids[int(items[later])]!r} again (first in {place(first)}); keep one"
+        )
+    return offsets, items, order

@@ -18,21 +18,25 @@ from numpy.typing import NDArray
 
 from fairtopk.checks import LARGEST_RELEVANCE
 from fairtopk.data.columns import (
-    Grouped,
     Origin,
     as_polars,
     check_names,
-    checksum,
-    label_texts,
+    group_rows,
     number_ids,
     refuse_text,
 )
-from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
+from fairtopk.data.groups import (
+    Grouped,
+    GroupRule,
+    Groups,
+    apply_rule,
+    as_rule,
+    checksum,
+    label_items,
+    label_texts,
+)
 from fairtopk.errors import InputError, KindError
-from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
 from fairtopk.terminal import shown
-
-Labels = tuple[NDArray[np.int32], tuple[str, ...]]
 
 # What `Features.to_frame` calls the columns that are no features.
 RESERVED = ("query", "item", "relevance", "group")
@@ -40,28 +44,16 @@ RESERVED = ("query", "item", "relevance", "group")
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """One row per document, as the source has them.
+    """One row per document, as the source has them."""
 
-    Attributes:
-        values: Features, ``[n_rows, n_features]``.
-        relevance: Relevance, ``[n_rows]``.
-        query: Query number, ``[n_rows]``, and `query_ids` the ids by number.
-        item: Document number, ``[n_rows]``, and `item_ids` the ids by number.
-        group: Group number, ``[n_rows]``, -1 unknown, and `group_names` the names by number.
-        feature_names: Name of each feature.
-        place: Gives the place of a row in words, for errors.
-    """
-
-    values: NDArray[np.float32]
-    relevance: NDArray[np.float32]
-    query: NDArray[np.int32]
-    query_ids: pl.Series
-    item: NDArray[np.int32]
-    item_ids: pl.Series
-    group: NDArray[np.int32]
-    group_names: tuple[str, ...]
+    values: NDArray[np.float32]  # features, [n_rows, n_features]
+    relevance: NDArray[np.float32]  # [n_rows]
+    query: pl.Series  # the query of each row
+    item: pl.Series | None  # the document of each row; None calls documents by their row
+    ruled: pl.Series | None  # the column that a group rule reads
     feature_names: tuple[str, ...]
-    place: Callable[[int], str]
+    origin: Origin
+    place: Callable[[int], str]  # gives the place of a row in words, for errors
 
 
 @dataclass(frozen=True)
@@ -119,48 +111,17 @@ def read_rows(
     for place, column in enumerate(features):
         values[:, place] = _numbers(column, origin)
 
-    query, query_ids = number_ids(table[columns.query], origin)
-    items = pl.Series("item", np.arange(len(table)))
-    if columns.item is not None:
-        items = table[columns.item]
-    item, item_ids = number_ids(items, origin)
-    labelled = table[groups.column] if isinstance(groups, GroupRule) else items
-    group, group_names = label_rows(labelled, groups, origin)
     rows = FeatureRows(
         values=values,
         relevance=_numbers(table[columns.relevance], origin),
-        query=query,
-        query_ids=query_ids,
-        item=item,
-        item_ids=item_ids,
-        group=group,
-        group_names=group_names,
+        query=table[columns.query],
+        item=table[columns.item] if columns.item is not None else None,
+        ruled=table[groups.column] if isinstance(groups, GroupRule) else None,
         feature_names=tuple(features.columns),
+        origin=origin,
         place=origin.row,
     )
-    return features_from(rows, name=name)
-
-
-def label_rows(values: pl.Series, groups: Groups | GroupRule | None, origin: Origin) -> Labels:
-    """Return the group number of each row (-1 unknown), and the names.
-
-    Groups are counted by rows: a document that three queries rank counts three times.
-
-    Args:
-        values: The column that a rule reads; without a rule, each row's document.
-        groups: A rule, labels by document, or None.
-        origin: Names the rows in errors.
-    """
-    if groups is None:
-        return np.full(len(values), -1, np.int32), ()
-    if isinstance(groups, GroupRule):
-        number = f"row of {groups.column}"
-        table = values.to_frame(groups.column).with_row_index(number)
-        groups, values = (
-            apply_rule(table, item=number, rule=groups, origin=origin),
-            table[number],
-        )
-    return label_items(groups, values)
+    return features_from(rows, groups, name=name)
 
 
 def _numbers(values: pl.Series, origin: Origin) -> NDArray[np.float32]:
@@ -285,43 +246,55 @@ class Features(Grouped):
         return pl.DataFrame(columns)
 
 
-def features_from(rows: FeatureRows, *, name: str, notes: tuple[str, ...] = ()) -> Features:
+def features_from(
+    rows: FeatureRows,
+    groups: Groups | GroupRule | None,
+    *,
+    name: str,
+    notes: tuple[str, ...] = (),
+) -> Features:
     """Return the rows grouped by query, refusing a document that a query holds twice.
 
-    Refused is relevance that NDCG's gain, 2^relevance - 1, cannot be taken of.
+    Groups are counted by rows: a document that three queries rank counts three times. Refused
+    is relevance that NDCG's gain, 2^relevance - 1, cannot be taken of.
     """
-    outside = np.flatnonzero((rows.relevance < 0) | (rows.relevance > LARGEST_RELEVANCE))
+    values, relevance, origin = rows.values, rows.relevance, rows.origin
+    row = np.arange(len(values))
+    query, query_ids = number_ids(rows.query, origin)
+    items = pl.Series("item", row) if rows.item is None else rows.item
+    item, item_ids = number_ids(items, origin)
+    group = np.full(len(values), -1, np.int32)
+    group_names: tuple[str, ...] = ()
+    if isinstance(groups, GroupRule) and rows.ruled is not None:
+        number = f"row of {groups.column}"
+        table = rows.ruled.to_frame(groups.column).with_row_index(number)
+        items = table[number]
+        groups = apply_rule(table, item=number, rule=groups, origin=origin)
+    if isinstance(groups, Groups):
+        group, group_names = label_items(groups, items)
+
+    outside = np.flatnonzero((relevance < 0) | (relevance > LARGEST_RELEVANCE))
     if len(outside):
         one = int(outside[0])
         raise InputError(
             f"{rows.place(one)}: relevance must lie between 0 and {LARGEST_RELEVANCE:g}, got "
-            f"{rows.relevance[one]:g} (the gain is 2^relevance - 1; use grades, such as 0 to 4)"
+            f"{relevance[one]:g} (the gain is 2^relevance - 1; use grades, such as 0 to 4)"
         )
-    offsets = offsets_of(rows.query, len(rows.query_ids))
-    row = np.arange(len(rows.query))
-    values, relevance, group, item = rows.values, rows.relevance, rows.group, rows.item
-    if not is_sorted(rows.query):  # published files mostly are, and then nothing has to move
-        row = stable_order(rows.query, offsets)
-        values, relevance, group, item = values[row], relevance[row], group[row], item[row]
-    earlier, later = first_repeat(offsets, item, len(rows.item_ids))
-    if later >= 0:
-        first, again = int(row[earlier]), int(row[later])
-        query_id = rows.query_ids[int(rows.query[again])]
-        item_id = rows.item_ids[int(rows.item[again])]
-        raise InputError(
-            f"{rows.place(again)}: query {query_id!r} holds item {item_id!r} again "
-            f"(first in {rows.place(first)}); keep one"
-        )
+    offsets, item, order = group_rows(
+        (query, query_ids), (item, item_ids), words="query {} holds", place=rows.place
+    )
+    if order is not None:
+        row, values, relevance, group = order, values[order], relevance[order], group[order]
     data = Features(
         offsets=offsets,
         values=values,
         relevance=relevance,
         group=group,
         row=row,
-        group_names=rows.group_names,
+        group_names=group_names,
         feature_names=rows.feature_names,
-        query_ids=rows.query_ids,
-        item_ids=rows.item_ids.gather(item),
+        query_ids=query_ids,
+        item_ids=item_ids.gather(item),
         name=name,
     )
     names = data.feature_names

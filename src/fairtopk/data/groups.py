@@ -3,7 +3,8 @@
 A label is text; null is *unknown*: the item takes part in every list, and in no group.
 """
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -140,7 +141,39 @@ def apply_rule(frame: IntoDataFrame, *, item: str, rule: GroupRule, origin: Orig
             f"numbers or truth values"
         )
     check_ids(table[item], origin)
-    labels, named = _labels(table[rule.column], rule, origin)
+
+    values, bound = table[rule.column], rule.at_least if rule.below is None else rule.below
+    wrong = None
+    if rule.contains is not None and kind != pl.String:
+        wrong = "contains needs a column of text"
+    if bound is not None and not kind.is_numeric():
+        wrong = "a bound needs a column of numbers"
+    if wrong is not None:
+        raise InputError(f"{wrong}, but {values.name!r} of {origin.name} holds {kind}")
+    known = values.fill_nan(None) if kind.is_float() else values
+    labels = as_text = known.cast(pl.String).replace("", None)
+    inside = named = rest = None
+    if bound is not None:
+        named, rest = f"{rule.column} < {bound}", f"{rule.column} >= {bound}"
+        inside = known < bound
+        if rule.below is None:
+            named, rest, inside = rest, named, ~inside
+    elif rule.contains is not None:
+        named = rule.contains
+        parts = values.str.split(rule.separator).list.eval(pl.element().str.strip_chars())
+        inside = parts.list.contains(rule.contains)
+    elif rule.equals is not None:
+        named = str(rule.equals)
+        try:  # as polars writes values of that column, so that 1 equals 1.0
+            wanted = str(pl.Series([rule.equals]).cast(kind).cast(pl.String)[0])
+        except pl.exceptions.PolarsError:
+            wanted = named
+        inside = as_text == wanted
+    if inside is not None:  # else the values are the labels
+        rest = rest or ("other" if named != "other" else "the rest")
+        label = pl.when("inside").then(pl.lit(named)).when(~pl.col("inside")).then(pl.lit(rest))
+        labels = inside.to_frame("inside").select(label=label)["label"]
+
     labelled = pl.DataFrame({"item": table[item], "label": labels}).unique(maintain_order=True)
     twice = labelled.filter(labelled["item"].is_duplicated())
     if len(twice):
@@ -210,37 +243,47 @@ def label_items(
     return coded.cast(pl.Int32).fill_null(-1).to_numpy(writable=True), names
 
 
-def _labels(values: pl.Series, rule: GroupRule, origin: Origin) -> tuple[pl.Series, str | None]:
-    """Return each value's label and the group that the rule names, if it names one."""
-    bound = rule.at_least if rule.below is None else rule.below
-    wrong = None
-    if rule.contains is not None and values.dtype != pl.String:
-        wrong = "contains needs a column of text"
-    if bound is not None and not values.dtype.is_numeric():
-        wrong = "a bound needs a column of numbers"
-    if wrong is not None:
-        raise InputError(f"{wrong}, but {values.name!r} of {origin.name} holds {values.dtype}")
-    known = values.fill_nan(None) if values.dtype.is_float() else values
-    as_text = known.cast(pl.String).replace("", None)
-    if bound is not None:
-        named, rest = f"{rule.column} < {bound}", f"{rule.column} >= {bound}"
-        inside = known < bound
-        if rule.below is None:
-            named, rest, inside = rest, named, ~inside
-    elif rule.contains is not None:
-        named = rule.contains
-        parts = values.str.split(rule.separator).list.eval(pl.element().str.strip_chars())
-        inside = parts.list.contains(rule.contains)
-    elif rule.equals is not None:
-        named = str(rule.equals)
-        try:  # as polars writes values of that column, so that 1 equals 1.0
-            wanted = str(pl.Series([rule.equals]).cast(values.dtype).cast(pl.String)[0])
-        except pl.exceptions.PolarsError:
-            wanted = named
-        inside = as_text == wanted
-    else:
-        return as_text, None
-    if bound is None:
-        rest = "other" if named != "other" else "the rest"
-    labels = pl.when("inside").then(pl.lit(named)).when(~pl.col("inside")).then(pl.lit(rest))
-    return inside.to_frame("inside").select(label=labels)["label"], named
+class Grouped:
+    """Base of `Interactions` and `Features`: a group label per item or row, -1 if unknown."""
+
+    group: NDArray[np.int32]
+    group_names: tuple[str, ...]
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Items or rows of each group, the named group first; unknown ones are left out."""
+        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
+        return dict(zip(self.group_names, known.tolist(), strict=True))
+
+    @property
+    def n_unknown(self) -> int:
+        """Number of items or rows whose group is unknown."""
+        return int((self.group < 0).sum())
+
+    def shown_groups(self) -> str:
+        """Return the groups and their counts as text."""
+        counts = self.group_counts | {"(unknown)": self.n_unknown}
+        return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
+    """Return group numbers as their names, null where unknown."""
+    texts = pl.Series([*names, None], dtype=pl.String)
+    return texts.gather(np.where(group < 0, len(names), group))
+
+
+def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]) -> str:
+    """Return the SHA-256 of arrays and columns: types, lengths and values."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    for column in columns:
+        digest.update(f"{column.dtype}{len(column)}".encode())
+        texts = column.cast(pl.String)
+        digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
+        digest.update("".join(texts).encode())
+    return digest.hexdigest()

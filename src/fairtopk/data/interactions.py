@@ -20,19 +20,24 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.data.columns import (
-    Grouped,
     Origin,
     as_polars,
     check_names,
-    checksum,
-    label_texts,
+    group_rows,
     number_ids,
     ratings_array,
     times_array,
 )
-from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
-from fairtopk.errors import InputError
-from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
+from fairtopk.data.groups import (
+    Grouped,
+    GroupRule,
+    Groups,
+    apply_rule,
+    as_rule,
+    checksum,
+    label_items,
+    label_texts,
+)
 
 # NDCG's gain is 2^rating - 1: past 10 one item outweighs a thousand others.
 RATING_RANGE = (0.0, 10.0)
@@ -190,19 +195,12 @@ def interactions_from(
         rating = ratings_array(table[columns.rating], rating_range, origin)
     time = times_array(table[columns.time], origin) if columns.time is not None else None
 
-    offsets = offsets_of(user, len(user_ids))
-    order = None
-    if not is_sorted(user):  # published files mostly are, and then nothing has to move
-        order = stable_order(user, offsets)
-        item, rating = item[order], rating[order]
+    offsets, item, order = group_rows(
+        (user, user_ids), (item, item_ids), words="user {} rates", place=origin.row
+    )
+    if order is not None:
+        rating = rating[order]
         time = time[order] if time is not None else None
-    earlier, later = first_repeat(offsets, item, len(item_ids))
-    if later >= 0:
-        rows = (earlier, later) if order is None else (int(order[earlier]), int(order[later]))
-        raise InputError(
-            f"{origin.row(rows[1])}: user {user_ids[int(user[rows[1]])]!r} rates item "
-            f"{item_ids[int(item[later])]!r} again (first in {origin.row(rows[0])}); keep one"
-        )
     group = np.full(len(item_ids), -1, np.int32)
     names: tuple[str, ...] = ()
     if groups is not None:

@@ -2,7 +2,7 @@
 
 A feature that a line leaves out is 0. Features keep the numbers of the file: f1, f2, ... Blank
 lines and lines that hold only a comment are passed over. A compiled loop measures each text and
-then, given room, reads it.
+then, given room, reads it. A text ends with a line break, at which every inner loop stops.
 """
 
 import re
@@ -15,8 +15,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.data.archive import Archive
-from fairtopk.data.columns import Origin, number_ids
-from fairtopk.data.features import FeatureRows, Features, features_from, label_rows
+from fairtopk.data.columns import Origin
+from fairtopk.data.features import FeatureRows, Features, features_from
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
@@ -35,8 +35,11 @@ FAULTS = {
 }
 
 TAB, NEWLINE, RETURN, BLANK, HASH, COLON, EQUALS = b"\t\n\r #:="
-BLANKS = (BLANK, TAB, RETURN)  # between words
 PLUS, MINUS, POINT, ZERO, NINE, UPPER_E, LOWER_E = b"+-.09Ee"
+SIGNS = (PLUS, MINUS)
+BLANKS = (BLANK, TAB, RETURN)  # between words
+ENDS = (NEWLINE, HASH)  # of a line's data
+GAPS = (*BLANKS, *ENDS)  # after a word
 QID = np.frombuffer(b"qid:", np.uint8)
 DOCID = np.frombuffer(b"docid", np.uint8)
 
@@ -77,9 +80,8 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
     archive = Archive(path)
     origin = Origin(archive.path.name)
     files = archive.names
-    if (
-        len(files) > 1
-    ):  # one alone is read whatever it is: the parser says what is wrong with it
+    # One alone is read whatever it is: the parser says what is wrong with it.
+    if len(files) > 1:
         files = [file for file in files if FIRST_LINE.match(archive.head(file))]
     if not files:
         raise InputError(
@@ -108,7 +110,7 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
                 )
             home[number] = text.where
 
-    items = pl.Series("item", np.arange(n_rows))
+    items = None
     n_named = int((spans[:, 2] > spans[:, 1]).sum())
     if n_named == n_rows:
         ids = [
@@ -118,17 +120,14 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
         ]
         items = pl.Series("item", ids)
     feature_names = tuple(f"f{column + low}" for column in range(values.shape[1]))
-    labelled = items
+    ruled = None
     if isinstance(groups, GroupRule):
         if groups.column not in feature_names:
             raise InputError(
                 f"{origin.name} has no feature {groups.column!r}: its features are "
                 f"{feature_names[0]} to {feature_names[-1]}"
             )
-        labelled = pl.Series(values[:, feature_names.index(groups.column)])
-    group, group_names = label_rows(labelled, groups, origin)
-    query_number, query_ids = number_ids(pl.Series("query", query), origin)
-    item, item_ids = number_ids(items, origin)
+        ruled = pl.Series(values[:, feature_names.index(groups.column)])
 
     def place(row: int) -> str:
         text = texts[int(np.searchsorted(bounds, row, side="right")) - 1]
@@ -137,13 +136,11 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
     rows = FeatureRows(
         values=values,
         relevance=relevance,
-        query=query_number,
-        query_ids=query_ids,
-        item=item,
-        item_ids=item_ids,
-        group=group,
-        group_names=group_names,
+        query=pl.Series("query", query),
+        item=items,
+        ruled=ruled,
         feature_names=feature_names,
+        origin=origin,
         place=place,
     )
     notes = [f"read {', '.join(files)}"]
@@ -155,12 +152,14 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
             f"by their row"
         )
     name = Path(archive.path.resolve().name.removesuffix(".gz")).stem
-    return features_from(rows, name=name, notes=tuple(notes))
+    return features_from(rows, groups, name=name, notes=tuple(notes))
 
 
 def _measure(archive: Archive, name: str) -> Text:
     """Return one file with the number of its rows and the span of its features, checked."""
     content = archive.read(name)
+    if not content.endswith(b"\n"):
+        content += b"\n"
     n_rows, smallest, largest, fault, place = read_rows(
         np.frombuffer(content, np.uint8),
         0,
@@ -222,7 +221,7 @@ def read_rows(
     Reading stops at the first fault; `place` is then the byte where what is wrong begins.
 
     Args:
-        text: The bytes of a file.
+        text: The bytes of a file, the last of them a line break.
         low: Index of the first feature, column 0 of `values`.
         values: Zeros to be filled, ``[n_rows, n_features]``.
         relevance: Label of each row, filled, ``[n_rows]``; empty, the text is only measured.
@@ -237,15 +236,15 @@ def read_rows(
     while place < len(text):
         start = place
         place = after_blanks(text, place)
-        if not at_end(text, place):
+        if text[place] not in ENDS:
             label, after = read_number(text, place)
-            if after == place or not at_gap(text, after):
+            if after == place or text[after] not in GAPS:
                 return row, smallest, largest, BAD_LABEL, place
             place = after_blanks(text, after)
             sign = after_word(text, place, QID)
-            digits = after_sign(text, sign)
+            digits = sign + (text[sign] in SIGNS)
             number, after = read_whole(text, digits)
-            if sign == place or after == digits or not at_gap(text, after):
+            if sign == place or after == digits or text[after] not in GAPS:
                 return row, smallest, largest, BAD_QUERY, place
             slots = values[row] if fills else nowhere
             first, last, place, fault = read_pairs(text, after, low, slots)
@@ -257,10 +256,17 @@ def read_rows(
             if fills:
                 relevance[row] = label
                 query[row] = -number if text[sign] == MINUS else number
-                spans[row, 0] = start
-                spans[row, 1], spans[row, 2] = find_docid(text, place)
+                id_start = id_end = place
+                if text[place] == HASH:  # it may be "# docid = X"
+                    word = after_blanks(text, place + 1)
+                    equals = after_blanks(text, after_word(text, word, DOCID))
+                    if equals > word and text[equals] == EQUALS:
+                        id_start = id_end = after_blanks(text, equals + 1)
+                        while text[id_end] not in BLANKS and text[id_end] != NEWLINE:
+                            id_end += 1
+                spans[row, 0], spans[row, 1], spans[row, 2] = start, id_start, id_end
             row += 1
-        while place < len(text) and text[place] != NEWLINE:
+        while text[place] != NEWLINE:
             place += 1
         place += 1
     return row, smallest, largest, FINE, -1
@@ -276,14 +282,14 @@ def read_pairs(
     """
     first = last = -1
     place = after_blanks(text, place)
-    while not at_end(text, place):
+    while text[place] not in ENDS:
         index, colon = read_whole(text, place)
-        if colon == place or colon >= len(text) or text[colon] != COLON:
+        if colon == place or text[colon] != COLON:
             return first, last, place, BAD_PAIR
         if index <= last:
             return first, last, place, NOT_RISING
         value, after = read_number(text, colon + 1)
-        if after == colon + 1 or not at_gap(text, after):
+        if after == colon + 1 or text[after] not in GAPS:
             return first, last, place, BAD_VALUE
         if len(slots) > 0:
             slots[index - low] = value
@@ -300,12 +306,12 @@ def read_number(text: NDArray[np.uint8], start: int) -> tuple[float, int]:
 
     That byte is `start` itself where there is no number, or none that float32 can hold.
     """
-    place = after_sign(text, start)
-    negative = place > start and text[start] == MINUS
+    place = start + (text[start] in SIGNS)
+    negative = text[start] == MINUS
     mantissa = np.uint64(0)
     kept = seen = power = 0
     in_fraction = False
-    while place < len(text):
+    while True:
         byte = text[place]
         if ZERO <= byte <= NINE:
             seen += 1
@@ -322,8 +328,8 @@ def read_number(text: NDArray[np.uint8], start: int) -> tuple[float, int]:
         place += 1
     if seen == 0:
         return 0.0, start
-    if place < len(text) and (text[place] == LOWER_E or text[place] == UPPER_E):
-        digits = after_sign(text, place + 1)
+    if text[place] == LOWER_E or text[place] == UPPER_E:
+        digits = place + 1 + (text[place + 1] in SIGNS)
         exponent, after = read_whole(text, digits)
         if after == digits:
             return 0.0, start
@@ -348,7 +354,7 @@ def read_whole(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
     """Return the digits at `start` as a number and the byte after; `start` if none or many."""
     place = start
     whole = 0
-    while place < len(text) and ZERO <= text[place] <= NINE:
+    while ZERO <= text[place] <= NINE:
         if place - start == WHOLE_DIGITS:
             return 0, start
         whole = whole * 10 + int(np.int64(text[place]) - ZERO)
@@ -357,25 +363,8 @@ def read_whole(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
 
 
 @compiled
-def find_docid(text: NDArray[np.uint8], place: int) -> tuple[int, int]:
-    """Return where X of the comment ``# docid = X`` at `place` begins and ends."""
-    if place >= len(text) or text[place] != HASH:
-        return place, place
-    word = after_blanks(text, place + 1)
-    equals = after_blanks(text, after_word(text, word, DOCID))
-    if equals == word or equals >= len(text) or text[equals] != EQUALS:
-        return place, place
-    start = end = after_blanks(text, equals + 1)
-    while end < len(text) and text[end] not in BLANKS and text[end] != NEWLINE:
-        end += 1
-    return start, end
-
-
-@compiled
 def after_word(text: NDArray[np.uint8], place: int, word: NDArray[np.uint8]) -> int:
     """Return the byte after `word` if it stands at `place`, else `place`."""
-    if place + len(word) > len(text):
-        return place
     for letter in range(len(word)):
         if text[place + letter] != word[letter]:
             return place
@@ -383,26 +372,8 @@ def after_word(text: NDArray[np.uint8], place: int, word: NDArray[np.uint8]) -> 
 
 
 @compiled
-def after_sign(text: NDArray[np.uint8], place: int) -> int:
-    """Return the byte after the sign at `place`, or `place` if there is none."""
-    return place + (place < len(text) and (text[place] == MINUS or text[place] == PLUS))
-
-
-@compiled
 def after_blanks(text: NDArray[np.uint8], place: int) -> int:
     """Return the first byte from `place` on that is no blank."""
-    while place < len(text) and text[place] in BLANKS:
+    while text[place] in BLANKS:
         place += 1
     return place
-
-
-@compiled
-def at_end(text: NDArray[np.uint8], place: int) -> bool:
-    """Return whether a line's data ends at `place`: by its end or by a comment."""
-    return place >= len(text) or text[place] == NEWLINE or text[place] == HASH
-
-
-@compiled
-def at_gap(text: NDArray[np.uint8], place: int) -> bool:
-    """Return whether a word ends at `place`."""
-    return at_end(text, place) or text[place] in BLANKS
