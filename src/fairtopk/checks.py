@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import reprlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +44,8 @@ def checked_whole(name: str, value: Any, *, least: int, most: int = LARGEST_WHOL
         whole = None if isinstance(value, bool) else operator.index(value)
     except (TypeError, ValueError, RuntimeError):
         whole = None
-    if whole is None or getattr(
-        value, "ndim", None
-    ):  # numpy takes an array of one for a number
+    # numpy takes an array of one for a number
+    if whole is None or getattr(value, "ndim", None):
         raise KindError(f"{name} must be a whole number, got {shown(value)}")
     if not least <= whole <= most:
         bound = f"at least {least}" if whole < least else f"at most {most}"
@@ -72,11 +71,8 @@ def checked_ks(ks: Any, *, name: str = "ks") -> tuple[int, ...]:
 
 def one_or_several_ks(k: Any) -> tuple[int, ...]:
     """Return the lengths of the top of an argument `k` that is one of them or a sequence."""
-    if (
-        isinstance(k, Iterable)
-        and not isinstance(k, str | bytes)
-        and getattr(k, "ndim", None) != 0
-    ):
+    is_one = isinstance(k, str | bytes) or getattr(k, "ndim", None) == 0
+    if isinstance(k, Iterable) and not is_one:
         return checked_ks(k, name="k")
     return (checked_whole("k", k, least=1),)
 
@@ -92,15 +88,6 @@ def checked_number(name: str, value: Any, *, rule: str = "a finite number") -> f
     if not math.isfinite(number):
         raise InputError(f"{name} must be {rule}, got {shown(value)}")
     return number
-
-
-def checked_share(name: str, value: Any) -> float:
-    """Return a number, refusing what is none and what is not above 0 and at most 1."""
-    rule = "a number above 0 and at most 1"
-    share = checked_number(name, value, rule=rule)
-    if not 0 < share <= 1:
-        raise InputError(f"{name} must be {rule}, got {shown(value)}")
-    return share
 
 
 def checked_flag(name: str, value: Any) -> bool:
@@ -174,7 +161,17 @@ RULES = {
 def first_fault(error: ValidationError, values: Mapping[str, Any]) -> str:
     """Return what is wrong with one of the `values`: its path, the rule, what was given."""
     fault = min(error.errors(), key=_unlikely)
-    kind, message, path = fault["type"], fault["msg"], _path(fault["loc"], values)
+    kind, message = fault["type"], fault["msg"]
+    # The path of a key as the file has it, without what names branches of unions.
+    parts: list[str] = []
+    held: Any = values
+    for part in fault["loc"]:
+        listed = isinstance(held, list) and isinstance(part, int)
+        if not listed and not (isinstance(held, Mapping) and part in held):
+            break
+        held = held[part]
+        parts.append(str(part))
+    path = ".".join(parts)
     if kind in ("extra_forbidden", "unexpected_keyword_argument"):
         return f"unknown key {path}; check its spelling"
     if kind == "missing":
@@ -195,15 +192,3 @@ def _unlikely(fault: Mapping[str, Any]) -> int:
         return 2
     # Each branch of a union has its fault; the branch that was meant is one whose type fits.
     return int(fault["type"].endswith("_type"))
-
-
-def _path(parts: Sequence[str | int], values: Any) -> str:
-    """Return the path of a key as the file has it, without what names branches of unions."""
-    path: list[str] = []
-    for part in parts:
-        listed = isinstance(values, list) and isinstance(part, int)
-        if not listed and not (isinstance(values, Mapping) and part in values):
-            break
-        values = values[part]
-        path.append(str(part))
-    return ".".join(path)

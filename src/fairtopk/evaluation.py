@@ -28,8 +28,8 @@ from fairtopk.metrics.chance import (
     joined_floors,
 )
 from fairtopk.metrics.gaps import summarise, summarise_tops, tops_of_places
+from fairtopk.metrics.intervals import Overall, group_counts, parities, parities_of_counts
 from fairtopk.metrics.other import SMALLEST_SPREAD, group_auc, score_spread
-from fairtopk.metrics.overall import Overall, group_counts, parities, parities_of_counts
 from fairtopk.models.scoring import score, top_blocks
 
 ENOUGH_SHUFFLES = 100_000  # of all lists together; a third usually gives a chance floor to 1 %

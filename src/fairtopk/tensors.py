@@ -6,7 +6,7 @@ scores to their device. Long lists are checked and measured in blocks, on severa
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +24,6 @@ BLOCK_SLOTS = 2**18  # of an intermediate result that are held at a time
 SMALL_SLOTS = 2**14  # that torch works on with one thread, so that none has to be woken
 
 Floats = NDArray[np.float64]
-
-
-class Labels(NamedTuple):
-    """Group numbers, ``[Q, L]``, -1 on padding and where unknown, and how many groups."""
-
-    group: Tensor
-    n_groups: int
 
 
 def checked_scores(scores: Values, mask: Values | None) -> tuple[Tensor, Tensor]:
@@ -64,8 +57,11 @@ def checked_relevance(relevance: Values, scores: Tensor, mask: Tensor) -> Tensor
     return given
 
 
-def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
-    """Return the labels; a boolean marks the named group, so True becomes number 0."""
+def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> tuple[Tensor, int]:
+    """Return group numbers, ``[Q, L]``, -1 on padding and where unknown, and how many groups.
+
+    A boolean marks the named group, so True becomes number 0.
+    """
     numbers = "whole numbers from 0, and -1 where unknown"
     given = _like(groups, "groups", scores, of=numbers)
     if given.dtype == torch.bool:
@@ -79,9 +75,13 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> Labels:
             given = given.masked_fill(given < 0, MOST_GROUPS)
     rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}, and -1 where unknown"
     _refuse_outside((-1, MOST_GROUPS - 1), given, mask, rule)
-    group = by_blocks(_known_labels, given, mask)
+
+    def known(group: Tensor, mask: Tensor) -> Tensor:
+        return torch.where(mask & (group >= 0), group.to(torch.int16), -1)
+
+    group = by_blocks(known, given, mask)
     most = by_blocks(lambda labels: labels.amax()[None], group)
-    return Labels(group, max(2, int(most.amax()) + 1))
+    return group, max(2, int(most.amax()) + 1)
 
 
 def tensor_of(values: Any, name: str, *, of: str = "numbers") -> Tensor:
@@ -163,24 +163,12 @@ def _like(values: Values, name: str, scores: Tensor, *, of: str = "numbers") -> 
     return given
 
 
-def _known_labels(group: Tensor, mask: Tensor) -> Tensor:
-    return torch.where(mask & (group >= 0), group.to(torch.int16), -1)
-
-
 def _refuse_outside(
     bounds: tuple[float, float], values: Tensor, mask: Tensor, rule: str
 ) -> None:
     low, high = bounds
-
-    def is_inside(block: Tensor) -> bool:
-        least, most = block.aminmax()
-        return bool(least >= low and most <= high)  # neither holds of NaN
-
-    if values.numel() <= SMALL_SLOTS:
-        inside = is_inside(values)
-    else:
-        inside = all(run_all([partial(is_inside, *block) for block in blocks(values)]))
-    if inside:
+    ends = by_blocks(lambda block: torch.stack(block.aminmax())[None], values)
+    if ends.amin() >= low and ends.amax() <= high:  # neither holds of NaN
         return  # padding may hold anything, but seldom does
     wrong = ~((values >= low) & (values <= high)) & mask
     if wrong.any():

@@ -359,7 +359,8 @@ class ChanceSums:
         if n_both := int(both.sum()):
             named = lists.group[both].clamp(max=1)
             two = lists._replace(exposure=lists.exposure[both], group=named, size=size[both])
-            self.expected += n_both * chance.expected_gaps(two, ks)
+            two_tops = chance.tops_of_labelled(two, ks)
+            self.expected += n_both * chance.expected_gaps(two_tops, NOTIONS)
             self.with_named += n_both
         sums = [_sums(chance.tops_of_labelled(lists, ks))]
         for first in range(0, self.shuffles, chance.SHUFFLES_AT_ONCE):

@@ -17,7 +17,7 @@ over their number, 0 without one (the released code); the worth of their places 
 number over n. A signed gap is what group 0 gets less what all other groups get as one.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -114,10 +114,11 @@ def discounts(places: int) -> Doubles:
 
 
 def list_sums(
-    lists: Lists, n_groups: int, ks: Sequence[int], worth: Callable[[int], Doubles] = discounts
+    lists: Lists, n_groups: int, ks: Sequence[int], worth: Doubles | None = None
 ) -> Tops[NDArray[Any]]:
-    """Return the sums of lists by slot; `worth` says what the first places are worth."""
-    value = worth(min(ks[-1], lists.scores.shape[1]))
+    """Return the sums of lists by slot; `worth` is that of each place, or `discounts`."""
+    n_places = min(ks[-1], lists.scores.shape[1])
+    value = discounts(n_places) if worth is None else worth[:n_places]
     scores, relevance = lists.scores, lists.relevance
     if not lists.mask.all():
         scores = np.where(lists.mask, scores, scores.dtype.type(-np.inf))

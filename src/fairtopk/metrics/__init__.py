@@ -23,7 +23,17 @@ from fairtopk.metrics.gaps import (
     representation_gap,
     summarise,
 )
-from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
+from fairtopk.metrics.intervals import (
+    Mean,
+    Overall,
+    impact_ratio,
+    impact_ratios,
+    mean_with_interval,
+    means_with_intervals,
+    parities,
+    reo,
+    rsp,
+)
 from fairtopk.metrics.other import (
     awrf,
     entropy,
@@ -33,7 +43,6 @@ from fairtopk.metrics.other import (
     ndkl,
     score_spread,
 )
-from fairtopk.metrics.overall import Overall, impact_ratio, impact_ratios, parities, reo, rsp
 
 __all__ = [
     "Floor",

@@ -12,7 +12,7 @@ observed mean is counted as one of the shuffled (add-one).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -66,8 +66,7 @@ def labelled_lists(
 ) -> Labelled:
     """Return the lists that have two groups; `named` makes them group 0 and the rest."""
     given, valid = checked_scores(scores, mask)
-    labels = checked_groups(groups, given, valid)
-    group, n_groups = labels.group, labels.n_groups
+    group, n_groups = checked_groups(groups, given, valid)
     if named:
         group, n_groups = group.clamp(max=1), 2
     lowest = group.masked_fill(group < 0, n_groups).amin(-1)
@@ -86,21 +85,6 @@ def labelled_lists(
     return Labelled(exposure, by_place, size)
 
 
-def labelled_heads(places: Places, size: NDArray[np.int64], *, first: int) -> Labelled:
-    """Return the lists that have two groups, of which only the first places are there.
-
-    Args:
-        places: Those of the longest top; past the end of a list they have neither exposure nor
-            group.
-        size: Known items of each group in the whole list, ``[Q, G]``.
-        first: Number of the first list among all that are shuffled.
-    """
-    several = (size > 0).sum(-1) > 1
-    tables = (places.exposure, places.group, size)
-    exposure, group, sizes = (torch.from_numpy(table[several]) for table in tables)
-    return Labelled(exposure, group, sizes, whole=False, first=first)
-
-
 def tops_of_labelled(lists: Labelled, ks: Sequence[int]) -> Tops:
     """Return the tops of lists, padding and all: it has neither exposure nor a group."""
     n_lists, n_places = lists.exposure.shape
@@ -108,24 +92,6 @@ def tops_of_labelled(lists: Labelled, ks: Sequence[int]) -> Tops:
     nothing = np.zeros(exposure.shape, np.float32)
     places = Places(exposure, group, nothing, np.full(n_lists, n_places))
     return tops_of_places(places, lists.size.numpy(), np.zeros((n_lists, len(ks))), ks)
-
-
-def shuffled_tops(lists: Labelled, ks: Sequence[int], *, rounds: int, key: Key) -> Tops:
-    """Return the tops after each shuffle, an axis that comes second."""
-    own = tops_of_labelled(lists, ks)
-    ranked, size = Ranked(lists.exposure.numpy(), lists.group.numpy()), lists.size.numpy()
-    if lists.whole:
-        sums = shuffled_sums(ranked, size.shape[1], ks, rounds=rounds, key=key)
-    else:
-        sums = drawn_sums(ranked, size, ks, rounds=rounds, key=key)
-    exposure, discount, members = map(torch.from_numpy, sums)
-    return own._replace(
-        exposure=exposure,
-        discount=discount,
-        members=members,
-        everyone=own.everyone[:, None],
-        size=own.size[:, None],
-    )
 
 
 def over_shuffles(
@@ -137,7 +103,10 @@ def over_shuffles(
     first_round: int,
     seed: int,
 ) -> list[Tensor]:
-    """Return what `measure` makes of `rounds` shuffles of the lists, block by block."""
+    """Return what `measure` makes of `rounds` shuffles of the lists, block by block.
+
+    The tops that it is given have one axis more, the second, for the shuffles.
+    """
     n_lists, n_groups = lists.size.shape
     rows = max(1, BLOCK_SUMS // (rounds * n_groups * len(ks)))
 
@@ -147,7 +116,15 @@ def over_shuffles(
             exposure=lists.exposure[part], group=lists.group[part], size=lists.size[part]
         )
         key = Key(seed, lists.first + start, first_round)
-        return measure(shuffled_tops(some, ks, rounds=rounds, key=key))
+        ranked = Ranked(some.exposure.numpy(), some.group.numpy())
+        if lists.whole:
+            sums = shuffled_sums(ranked, n_groups, ks, rounds=rounds, key=key)
+        else:
+            sums = drawn_sums(ranked, some.size.numpy(), ks, rounds=rounds, key=key)
+        exposure, discount, members = map(torch.from_numpy, sums)
+        own = tops_of_labelled(some, ks)
+        own = own._replace(everyone=own.everyone[:, None], size=own.size[:, None])
+        return measure(own._replace(exposure=exposure, discount=discount, members=members))
 
     return run_all([partial(piece, start) for start in range(0, n_lists, rows)])
 
@@ -210,7 +187,9 @@ def chance_floor(
     checked_choice("metric", metric, NOTIONS)
     ks = (checked_whole("k", k, least=1),)
     lists = labelled_lists(scores, groups, mask, ks=ks, named=False)
-    return _floors(lists, [metric], ks, shuffles, seed)[0]
+    found = floors_of_lists(lists, ks, metrics=(metric,), shuffles=shuffles, seed=seed)
+    (floor,) = found.values()
+    return floor
 
 
 def chance_floors(
@@ -231,13 +210,6 @@ def chance_floors(
     return floors_of_lists(lists, distinct, shuffles=shuffles, seed=seed)
 
 
-class FloorSum(NamedTuple):
-    """The floors of some lists: by name, and how many lists have one, those with two groups."""
-
-    floors: dict[str, Floor]
-    n: int
-
-
 def floors_of_places(
     places: Places,
     size: NDArray[np.int64],
@@ -246,11 +218,12 @@ def floors_of_places(
     first: int,
     shuffles: int,
     seed: int,
-) -> FloorSum:
+) -> tuple[dict[str, Floor], int]:
     """Return `chance_floors` of lists of which only the first places are there.
 
     Shuffling leaves order and scores as they are, so nothing of what stands past the longest
-    top is needed but how many items of each group there are.
+    top is needed but how many items of each group there are. With the floors comes the number
+    of lists that have one, those with two groups.
 
     Args:
         places: Those of the longest top; past the end of a list they have neither exposure nor
@@ -261,19 +234,23 @@ def floors_of_places(
         shuffles: The most shuffles of each list, at least 2.
         seed: Of the shuffles.
     """
-    lists = labelled_heads(places, size, first=first)
-    return FloorSum(floors_of_lists(lists, ks, shuffles=shuffles, seed=seed), len(lists.size))
+    several = (size > 0).sum(-1) > 1
+    tables = (places.exposure, places.group, size)
+    exposure, group, sizes = (torch.from_numpy(table[several]) for table in tables)
+    lists = Labelled(exposure, group, sizes, whole=False, first=first)
+    return floors_of_lists(lists, ks, shuffles=shuffles, seed=seed), len(sizes)
 
 
-def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
-    """Return the floors of lists that came in parts, at least one."""
-    some = [part for part in parts if part.n > 0]
+def joined_floors(parts: Sequence[tuple[dict[str, Floor], int]]) -> dict[str, Floor]:
+    """Return the floors of lists that came in parts, at least one; see `floors_of_places`."""
+    some = [(floors, n) for floors, n in parts if n > 0]
     if not some:
-        return parts[0].floors
-    weight = [part.n / sum(one.n for one in some) for part in some]
+        return parts[0][0]
+    total = sum(n for _, n in some)
+    weight = [n / total for _, n in some]
     found = {}
-    for name in some[0].floors:
-        floors = [part.floors[name] for part in some]
+    for name in some[0][0]:
+        floors = [part[name] for part, _ in some]
         value = math.fsum(w * floor.value for w, floor in zip(weight, floors, strict=True))
         # Lists are shuffled apart from each other, so variances add up.
         error = math.hypot(*(w * floor.error for w, floor in zip(weight, floors, strict=True)))
@@ -282,30 +259,58 @@ def joined_floors(parts: Sequence[FloorSum]) -> dict[str, Floor]:
 
 
 def floors_of_lists(
-    lists: Labelled, ks: Sequence[int], *, shuffles: int = MOST_SHUFFLES, seed: int
+    lists: Labelled,
+    ks: Sequence[int],
+    *,
+    metrics: Collection[str] = tuple(NOTIONS),
+    shuffles: int = MOST_SHUFFLES,
+    seed: int,
 ) -> dict[str, Floor]:
-    """Return `chance_floors` of lists that are ranked already."""
-    names = [f"{metric}_floor@{k}" for metric in NOTIONS for k in ks]
-    return dict(zip(names, _floors(lists, list(NOTIONS), ks, shuffles, seed), strict=True))
+    """Return the floor of each metric at each of `ks`, named as `chance_floors` does.
 
-
-def _floors(
-    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
-) -> list[Floor]:
-    """Return the floor of each metric at each of `ks`, metric by metric."""
+    What has no closed form is shuffled until each floor is known to `PRECISION`, or as often as
+    is allowed.
+    """
     seed = checked_whole("seed", seed, least=0)
     shuffles = checked_whole("shuffles", shuffles, least=2)
-    if len(lists.group) == 0:
-        return [Floor(torch.nan, torch.nan, 0)] * (len(metrics) * len(ks))
-    exact = [metric for metric in metrics if metric == EXACT and lists.size.shape[1] == 2]
-    others = [metric for metric in metrics if metric not in exact]
-    found = {(metric, k): Floor(_exact(lists, k), 0.0, 0) for metric in exact for k in ks}
-    if others:
-        cells = [(metric, k) for metric in others for k in ks]
-        found |= dict(
-            zip(cells, _shuffled_floors(lists, others, ks, shuffles, seed), strict=True)
-        )
-    return [found[metric, k] for metric in metrics for k in ks]
+    n_lists, n_groups = lists.size.shape
+    undefined = Floor(torch.nan, torch.nan, 0)
+    found = {f"{metric}_floor@{k}": undefined for metric in metrics for k in ks}
+    if n_lists == 0:
+        return found
+    if EXACT in metrics and n_groups == 2:
+        found |= {f"{EXACT}_floor@{k}": Floor(_exact(lists, k), 0.0, 0) for k in ks}
+    others = [metric for metric in metrics if metric != EXACT or n_groups > 2]
+    if not others:
+        return found
+    # A few lists are shuffled many times at once.
+    fitting = COPIED_SUMS // (n_lists * n_groups * len(ks))
+    copies = min(max(1, fitting), MOST_COPIES, shuffles)
+
+    def measure(tops: Tops) -> Tensor:
+        gaps = torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in others], dim=-1)
+        return torch.stack([gaps.sum(1), (gaps**2).sum(1)])
+
+    rounds = 0
+    sums = torch.zeros(2, n_lists, len(others) * len(ks), dtype=torch.float64)
+    while True:
+        more = over_shuffles(measure, lists, ks, rounds=copies, first_round=rounds, seed=seed)
+        sums += torch.cat(more, dim=1)
+        rounds += copies
+        last = rounds + copies > shuffles and rounds > 1
+        if n_lists * (rounds - 1) < LEAST_FREEDOM and not last:
+            continue
+        total, squares = sums
+        # Lists are shuffled apart from each other, so the variances of their means add up.
+        variance = (squares - total**2 / rounds).clamp(min=0) / (rounds - 1)
+        error = (variance.sum(0) / rounds).sqrt() / n_lists
+        value = total.mean(0) / rounds
+        if last or (error <= PRECISION * value).all():
+            break
+    names = [f"{metric}_floor@{k}" for metric in others for k in ks]
+    for name, mean, deviation in zip(names, value.tolist(), error.tolist(), strict=True):
+        found[name] = Floor(mean, deviation, rounds)
+    return found
 
 
 def _exact(lists: Labelled, k: int) -> float:
@@ -324,40 +329,6 @@ def _exact(lists: Labelled, k: int) -> float:
     log_chance = log_choose(a, t) + log_choose(b, m - t) - log_choose(a + b, m)
     gap = 2 * t * (b - m + t) * log_chance.exp() / (a * b)
     return float(torch.where(possible, gap, 0).mean())
-
-
-def _shuffled_floors(
-    lists: Labelled, metrics: Sequence[str], ks: Sequence[int], shuffles: int, seed: int
-) -> list[Floor]:
-    """Return the floors by shuffling until each is known to `PRECISION`, or often enough."""
-    n_lists, n_groups = lists.size.shape
-    # A few lists are shuffled many times at once.
-    fitting = COPIED_SUMS // (n_lists * n_groups * len(ks))
-    copies = min(max(1, fitting), MOST_COPIES, shuffles)
-
-    def measure(tops: Tops) -> Tensor:
-        gaps = torch.cat([largest_gap(NOTIONS[metric](tops)) for metric in metrics], dim=-1)
-        return torch.stack([gaps.sum(1), (gaps**2).sum(1)])
-
-    rounds = 0
-    sums = torch.zeros(2, n_lists, len(metrics) * len(ks), dtype=torch.float64)
-    while True:
-        sums += torch.cat(
-            over_shuffles(measure, lists, ks, rounds=copies, first_round=rounds, seed=seed),
-            dim=1,
-        )
-        rounds += copies
-        last = rounds + copies > shuffles and rounds > 1
-        if n_lists * (rounds - 1) < LEAST_FREEDOM and not last:
-            continue
-        total, squares = sums
-        # Lists are shuffled apart from each other, so the variances of their means add up.
-        variance = (squares - total**2 / rounds).clamp(min=0) / (rounds - 1)
-        error = (variance.sum(0) / rounds).sqrt() / n_lists
-        value = total.mean(0) / rounds
-        if last or (error <= PRECISION * value).all():
-            found = zip(value.tolist(), error.tolist(), strict=True)
-            return [Floor(mean, deviation, rounds) for mean, deviation in found]
 
 
 class PValue(NamedTuple):
@@ -454,7 +425,7 @@ def _p_values(
 
     own = tops_of_labelled(lists, ks)
     observed = total(own) / n_lists
-    expected = torch.cat([_expected(metric, own) for metric in metrics])
+    expected = expected_gaps(own, metrics)
     means = []
     for first in range(0, shuffles, SHUFFLES_AT_ONCE):
         rounds = min(SHUFFLES_AT_ONCE, shuffles - first)
@@ -467,23 +438,17 @@ def _p_values(
     return [PValue(*row, shuffles) for row in rows]
 
 
-def expected_gaps(lists: Labelled, ks: Sequence[int]) -> Tensor:
-    """Return the mean over all shuffles of each signed gap of two groups at each K."""
-    tops = tops_of_labelled(lists, ks)
-    return torch.cat([_expected(metric, tops) for metric in NOTIONS])
-
-
-def _expected(metric: str, tops: Tops) -> Tensor:
-    """Return the mean over all shuffles and lists of a signed gap, at each K.
+def expected_gaps(tops: Tops, metrics: Iterable[str]) -> Tensor:
+    """Return the mean over all shuffles and lists of each signed gap of two groups, at each K.
 
     Each known item is as likely as any to be in group 0, so the groups' means are expected to
     be the same. But the released exposure is 0 for a group with no item in the top, which is
     likelier for the smaller one; else it is expected to be the mean over known items there.
     """
-    if metric != RELEASED:
-        return torch.zeros(tops.members.shape[-1], dtype=torch.float64)
     known, total = tops.members.sum(1), tops.size.sum(1)
     mean = tops.exposure.sum(1) / tops.everyone[:, 0] / known.clamp(min=1)
     # Of the items of both groups, all in the top are of the other.
     absent = log_choose(tops.size.flip(1), known[:, None]) - log_choose(total, known)[:, None]
-    return -named_gap(absent.exp() * mean[:, None]).mean(0)
+    released = -named_gap(absent.exp() * mean[:, None]).mean(0)
+    nothing = torch.zeros_like(released)
+    return torch.cat([released if metric == RELEASED else nothing for metric in metrics])

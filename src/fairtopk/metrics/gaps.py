@@ -28,7 +28,7 @@ from torch import Tensor
 
 from fairtopk.checks import checked_choice, checked_flag, checked_ks, checked_whole
 from fairtopk.kernels import sums
-from fairtopk.kernels.sums import Doubles, Lists, Places, discounts, list_sums, place_sums
+from fairtopk.kernels.sums import Doubles, Lists, Places, list_sums, place_sums
 from fairtopk.tensors import (
     Values,
     by_blocks,
@@ -39,7 +39,6 @@ from fairtopk.tensors import (
 
 Tops = sums.Tops[Tensor]
 Notion = Callable[[Tops], Tensor]
-Worth = Callable[[int], Doubles]  # of each of a number of places
 Variant = Literal["paper", "released"]
 
 # What stands for a table that a metric does not read; None from a user is refused.
@@ -93,9 +92,12 @@ def measured(
     lists: CheckedLists,
     ks: Sequence[int],
     *,
-    worth: Worth = discounts,
+    worth: Doubles | None = None,
 ) -> Tensor:
-    """Return what `measure` makes of the tops of lists at `ks`, which rise; a row per query."""
+    """Return what `measure` makes of the tops of lists at `ks`, which rise; a row per query.
+
+    `worth` is that of each place, ``[L]``; left out, 1 / log2(1 + rank).
+    """
     scores, mask, *tables = lists[:4]
 
     def block(*tensors: Tensor) -> Tensor:
@@ -108,7 +110,11 @@ def measured(
 
 
 def measured_at(
-    measure: Callable[[Tops], Tensor], lists: CheckedLists, k: int, *, worth: Worth = discounts
+    measure: Callable[[Tops], Tensor],
+    lists: CheckedLists,
+    k: int,
+    *,
+    worth: Doubles | None = None,
 ) -> Tensor:
     """Return the same at one K as a user gives it, without an axis for it."""
     return measured(measure, lists, (checked_whole("k", k, least=1),), worth=worth)[..., 0]

@@ -19,13 +19,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairtopk.checks import checked_number, checked_share, checked_whole
+from fairtopk.checks import checked_number, checked_whole
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.ranking import Work, rank_row, room_for, top_of
 from fairtopk.kernels.sums import Doubles, Floats, Whole, discounts
 from fairtopk.metrics.gaps import checked_lists, largest_gap, measured_at, rank_exposure
 from fairtopk.tensors import Values, by_blocks, checked_scores
+from fairtopk.terminal import shown
 
 SMALLEST_SPREAD = 1e-6
 # exp(-30) of the widest list's range: past it, temperatures change nothing float64 could hold.
@@ -60,8 +61,8 @@ def awrf(
         >>> awrf(scores, groups, k=3)
         tensor([0.2500])
     """
-    worth = partial(_attention, checked_share("p", p))
     lists = checked_lists(scores, groups, mask)
+    worth = _attention(p, lists.scores.shape[1])
     return measured_at(lambda tops: largest_gap(rank_exposure(tops)), lists, k, worth=worth)
 
 
@@ -79,35 +80,17 @@ def group_attentions(
         >>> group_attentions(scores, groups, k=3)
         tensor([[0.1250, 0.3750]])
     """
-    worth = partial(_attention, checked_share("p", p))
     lists = checked_lists(scores, groups, mask, count_unknown=True)
+    worth = _attention(p, lists.scores.shape[1])
     return measured_at(rank_exposure, lists, k, worth=worth)
 
 
-def _attention(share: float, places: int) -> Doubles:
+def _attention(p: float, places: int) -> Doubles:
+    rule = "a number above 0 and at most 1"
+    share = checked_number("p", p, rule=rule)
+    if not 0 < share <= 1:
+        raise InputError(f"p must be {rule}, got {shown(p)}")
     return share * np.power(1 - share, np.arange(places), dtype=np.float64)
-
-
-def mean_divergences(
-    scores: Floats, mask: NDArray[np.bool_], group: Whole, n_groups: int, k: int
-) -> Doubles:
-    """Return the discounted mean divergence of the first `k` prefixes of each list, ``[Q]``.
-
-    The prefix of length i weighs 1 / log2(1 + i). Its divergence is that of Kullback and
-    Leibler, in nats, of the groups among its known items from those among the known items of
-    the whole list. Prefixes without a known item count for nothing; NaN without any other, or
-    where a list has fewer than two groups.
-
-    Args:
-        scores: Finite where the mask is True, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
-        n_groups: How many groups there are.
-        k: Length of the longest prefix.
-    """
-    n_slots = scores.shape[1]
-    work, worth = room_for(n_slots, scores.dtype), discounts(min(k, n_slots))
-    return _mean_divergences(scores, mask, group, n_groups, worth, work)
 
 
 @compiled
@@ -119,6 +102,7 @@ def _mean_divergences(
     worth: Doubles,
     work: Work,
 ) -> Doubles:
+    """Return the mean divergence of the prefixes of each list; `worth` is what each weighs."""
     n_queries, n_slots = scores.shape
     found = np.full(n_queries, np.nan)
     size, inside = np.zeros(n_groups, np.int64), np.zeros(n_groups, np.int64)
@@ -186,46 +170,16 @@ def ndkl(scores: Values, groups: Values, *, k: int, mask: Values | None = None) 
         tensor([0.3103])
     """
     lists, depth = checked_lists(scores, groups, mask), checked_whole("k", k, least=1)
+    n_slots = lists.scores.shape[1]
+    worth = discounts(min(depth, n_slots))
 
     def block(*tensors: Tensor) -> Tensor:
         scores, mask, group = (tensor.contiguous().cpu().numpy() for tensor in tensors)
-        found = mean_divergences(scores, mask, group, lists.n_groups, depth)
+        work = room_for(n_slots, scores.dtype)
+        found = _mean_divergences(scores, mask, group, lists.n_groups, worth, work)
         return torch.from_numpy(found).to(tensors[0])
 
     return by_blocks(block, lists.scores, lists.mask, lists.group)
-
-
-def group_aucs(scores: Floats, mask: NDArray[np.bool_], group: Whole) -> Doubles:
-    """Return the share of pairs in which the item of group 0 has the higher score, ``[Q]``.
-
-    A pair is an item of group 0 and one of another known group; equal scores count half. NaN
-    where a list has no such pair.
-
-    Args:
-        scores: Finite where the mask is True, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-        group: Group numbers, -1 unknown and on padding, ``[Q, L]``.
-    """
-    found, n_slots = np.full(len(scores), np.nan), scores.shape[1]
-    if not scores.size:
-        return found
-    known = np.where(mask & (group >= 0), scores, scores.dtype.type(-np.inf))
-    top = top_of(known, n_slots, log_sums=False)
-    there = top.column >= 0
-    named = there & (np.take_along_axis(group, np.maximum(top.column, 0), -1) == 0)
-    others = there & ~named
-    # Of each place, the first and the last one with an equal score.
-    place, begins = np.arange(n_slots), np.ones(named.shape, np.bool_)
-    begins[:, 1:] = top.scores[:, 1:] != top.scores[:, :-1]
-    ends = np.append(begins[:, 1:], np.ones((len(scores), 1), np.bool_), axis=-1)
-    first = np.maximum.accumulate(np.where(begins, place, 0), axis=-1)
-    last = np.minimum.accumulate(np.where(ends, place, n_slots)[:, ::-1], axis=-1)[:, ::-1]
-    through = named.cumsum(-1)
-    ahead = np.take_along_axis(through - named, first, -1)
-    halves = ((ahead + np.take_along_axis(through, last, -1)) * others).sum(-1)  # of pairs won
-    pairs = named.sum(-1) * others.sum(-1)
-    np.divide(halves, 2.0 * pairs, out=found, where=pairs > 0)
-    return found
 
 
 def group_auc(scores: Values, groups: Values, *, mask: Values | None = None) -> Tensor:
@@ -251,9 +205,26 @@ def group_auc(scores: Values, groups: Values, *, mask: Values | None = None) -> 
         (tensor([1.]), tensor([0.5000]))
     """
     lists = checked_lists(scores, groups, mask)
+    n_slots = lists.scores.shape[1]
 
     def block(*tensors: Tensor) -> Tensor:
-        found = group_aucs(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
+        scores, mask, group = (tensor.contiguous().cpu().numpy() for tensor in tensors)
+        known = np.where(mask & (group >= 0), scores, scores.dtype.type(-np.inf))
+        top = top_of(known, n_slots, log_sums=False)
+        there = top.column >= 0
+        named = there & (np.take_along_axis(group, np.maximum(top.column, 0), -1) == 0)
+        others = there & ~named
+        # Of each place, the first and the last one with an equal score.
+        place, begins = np.arange(n_slots), np.ones(named.shape, np.bool_)
+        begins[:, 1:] = top.scores[:, 1:] != top.scores[:, :-1]
+        ends = np.append(begins[:, 1:], np.ones((len(scores), 1), np.bool_), axis=-1)
+        first = np.maximum.accumulate(np.where(begins, place, 0), axis=-1)
+        last = np.minimum.accumulate(np.where(ends, place, n_slots)[:, ::-1], axis=-1)[:, ::-1]
+        through = named.cumsum(-1)
+        ahead = np.take_along_axis(through - named, first, -1)
+        won = ahead + np.take_along_axis(through, last, -1)  # halves of pairs
+        pairs = named.sum(-1) * others.sum(-1)
+        found = (won * others).sum(-1) / np.where(pairs > 0, 2.0 * pairs, np.nan)
         return torch.from_numpy(found).to(tensors[0])
 
     return by_blocks(block, lists.scores, lists.mask, lists.group)

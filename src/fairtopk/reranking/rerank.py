@@ -187,7 +187,7 @@ def checked_candidates(
 ) -> tuple[Candidates, torch.device]:
     """Return the lists on the CPU, numbered from 0, and the device that they came from."""
     given, valid = checked_scores(scores, mask)
-    group = checked_groups(groups, given, valid).group
+    group, _ = checked_groups(groups, given, valid)
     worth = given
     if relevance is not None:
         if method != "exposure-lp":
