@@ -23,7 +23,6 @@ from torch import Tensor, nn
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES
 from fairtopk.evaluation import evaluate, evaluate_full
-from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut, Ratings
 from fairtopk.models.neumf import NeuMF
@@ -192,8 +191,8 @@ def score_blocks(scorer: NeuMF, users: NDArray[np.int64]) -> None:
 
 def some_users(part: HeldOut, count: int) -> HeldOut:
     """Return the part without the held-out ratings of all users but the first `count`."""
-    kept = part.part.copy()
-    kept[part.data.offsets[count] :] = TRAIN
+    kept = part.held_out.copy()
+    kept[part.data.offsets[count] :] = False
     fewer = HeldOut(part.data, kept, part.code)
     _ = fewer.ratings, fewer.others  # ready beforehand
     return fewer

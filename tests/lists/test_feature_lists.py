@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fairtopk as ft
-from fairtopk.lists.queries import take_queries
 
 
 def documents(sizes: list[int]) -> ft.Features:
@@ -39,13 +38,6 @@ def test_a_split_depends_on_its_seed_alone() -> None:
     data = documents([2] * 20)
     first, again, other = (ft.split_queries(data, seed=seed).test for seed in (1, 1, 2))
     assert first.checksum == again.checksum != other.checksum
-
-
-def test_queries_come_in_the_order_asked_for() -> None:
-    taken = take_queries(documents([1, 3, 2]), np.array([2, 0]))
-    assert taken.query_ids.to_list() == [2, 0]
-    assert taken.values[:, 0].tolist() == [4, 5, 0]
-    assert taken.offsets.tolist() == [0, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Ranking lists as padded tensors, their order, and what a place in that order is worth.
+"""Ranking lists as padded tensors, their order, and the best DCG that an order can have.
 
 A tie of scores is broken by position, the earlier slot first, so exactly K items are in the top
 K. Padding comes last. Scores are finite wherever the mask is True; ranks count from 1.
@@ -162,24 +162,6 @@ def candidate_batch(lists: Candidates, group: NDArray[np.int32]) -> Batch:
     return list_batch(query, relevance, label, mask, item=item)
 
 
-class Ranked(NamedTuple):
-    """Lists in ranked order.
-
-    Attributes:
-        slot: The slot that the item at each place came from, ``[Q, L]``.
-        scores: Never rising, -inf on padding, ``[Q, L]``.
-    """
-
-    slot: Tensor
-    scores: Tensor
-
-
-def ranked(scores: Tensor, mask: Tensor) -> Ranked:
-    """Return the lists in ranked order; `scores` and `mask` are ``[Q, L]``."""
-    slot = order(scores, mask)
-    return Ranked(slot, scores.masked_fill(~mask, -torch.inf).gather(-1, slot))
-
-
 def order(scores: Tensor, mask: Tensor) -> Tensor:
     """Return the slots of each list from best to worst, padding last, ``[Q, L]`` int64."""
     held = scores.detach().masked_fill(~mask, -torch.inf)
@@ -205,24 +187,15 @@ def rank(scores: Tensor, mask: Tensor) -> Tensor:
     return torch.empty_like(slot).scatter_(-1, slot, ranks.expand_as(slot))
 
 
-def discount(rank: Tensor) -> Tensor:
-    """Return 1 / log2(1 + rank), in the type of `rank` (torch's default if that is whole)."""
-    return 1 / torch.log2(1 + rank)
-
-
-def gain(relevance: Tensor) -> Tensor:
-    """Return 2^y - 1."""
-    return torch.exp2(relevance) - 1
-
-
 def ideal_dcg(relevance: Tensor, mask: Tensor, k: int | None) -> Tensor:
     """Return the largest DCG that an order of the list has at `k`, None for all, ``[Q]``.
 
-    It is 0 where no item is relevant. Relevance is not negative.
+    The gain of relevance y is 2^y - 1, the discount of rank r is 1 / log2(1 + r). Where no item
+    is relevant, it is 0. Relevance is not negative.
     """
-    gains = gain(relevance).masked_fill(~mask, 0)
+    gains = (torch.exp2(relevance) - 1).masked_fill(~mask, 0)
     # Most lists have few relevant items, and a short selection is far cheaper than a sort.
     deepest = int((gains > 0).sum(-1).amax())
     best = gains.topk(deepest if k is None else min(k, deepest), dim=-1).values
     ranks = torch.arange(1, best.shape[-1] + 1, device=best.device, dtype=best.dtype)
-    return (best * discount(ranks)).sum(-1)
+    return (best * (1 / torch.log2(1 + ranks))).sum(-1)

@@ -5,7 +5,6 @@ trained and measured on either. Items of a batch are rows of the feature table.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -40,8 +39,22 @@ def split_queries(
     A split is a function of (data, shares, seed). Queries keep their order within each part.
     """
     part = query_parts(features, test=test, validation=validation, seed=seed)
-    codes = (TRAIN, VALIDATION, TEST)
-    return FeatureSplit(*(take_queries(features, np.flatnonzero(part == one)) for one in codes))
+    parts = []
+    for code in (TRAIN, VALIDATION, TEST):
+        queries = np.flatnonzero(part == code)
+        rows = np.flatnonzero(np.repeat(part == code, np.diff(features.offsets)))
+        one = replace(
+            features,
+            offsets=np.concatenate([[0], np.cumsum(np.diff(features.offsets)[queries])]),
+            values=features.values[rows],
+            relevance=features.relevance[rows],
+            group=features.group[rows],
+            row=features.row[rows],
+            query_ids=features.query_ids.gather(queries),
+            item_ids=features.item_ids.gather(rows),
+        )
+        parts.append(one)
+    return FeatureSplit(*parts)
 
 
 def query_parts(
@@ -68,23 +81,6 @@ def query_parts(
     part[order[:n_train]] = TRAIN
     part[order[n_train : n_train + n_validation]] = VALIDATION
     return part
-
-
-def take_queries(features: Features, queries: NDArray[np.integer]) -> Features:
-    """Return the documents of some queries, in the order given."""
-    sizes = np.diff(features.offsets)[queries]
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
-    rows = np.repeat(features.offsets[queries] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return replace(
-        features,
-        offsets=offsets,
-        values=features.values[rows],
-        relevance=features.relevance[rows],
-        group=features.group[rows],
-        row=features.row[rows],
-        query_ids=features.query_ids.gather(queries),
-        item_ids=features.item_ids.gather(rows),
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +124,9 @@ class QueryLists:
     rule: str
     short_users: int = 0
 
+    # A context in which torch trains with one thread, which is faster for small steps.
+    training_threads = staticmethod(torch_on_one_thread)
+
     def __post_init__(self) -> None:
         self.n_pairs = self.data.n_rows
         self.train, self.validation, self.test = (
@@ -139,10 +138,6 @@ class QueryLists:
     def warmup_checksum(self) -> str:
         """The checksum of what a warm-up reads: groups may be features too."""
         return self.data.checksum
-
-    def training_threads(self) -> AbstractContextManager[None]:
-        """Return a context in which torch has one thread, which is faster for small steps."""
-        return torch_on_one_thread()
 
 
 AnyLists = Lists | QueryLists

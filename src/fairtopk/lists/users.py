@@ -14,7 +14,7 @@ two streams are one. Otherwise a model would be trained on the very items it is 
 """
 
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -52,17 +52,17 @@ class Ratings:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """The ratings of one part, and the lists that measure how well a model ranks them."""
+    """The ratings of one part, and the lists that measure how well a model ranks them.
+
+    Attributes:
+        data: All ratings.
+        held_out: Which of them are of this part, ``[n_ratings]``.
+        code: Number of the part.
+    """
 
     data: Interactions
-    part: NDArray[np.int8]
+    held_out: NDArray[np.bool_]
     code: np.int8
-
-    @cached_property
-    def held_out(self) -> NDArray[np.bool_]:
-        """Which ratings are of this part, ``[n_ratings]``."""
-        held_out: NDArray[np.bool_] = self.part == self.code
-        return held_out
 
     @cached_property
     def ratings(self) -> Ratings:
@@ -132,6 +132,8 @@ class Lists:
     rule: str
     short_users: int
 
+    training_threads = nullcontext  # a context in which torch trains with all its threads
+
     @property
     def n_pairs(self) -> int:
         """How many pairs of a user and an item a method may keep a value for."""
@@ -142,10 +144,6 @@ class Lists:
         """The checksum of what a warm-up reads: all but the groups."""
         return self.data.ratings_checksum
 
-    def training_threads(self) -> AbstractContextManager[None]:
-        """Return a context in which torch trains with all its threads."""
-        return nullcontext()
-
     @cached_property
     def train(self) -> Ratings:
         """The training ratings of every user."""
@@ -154,12 +152,12 @@ class Lists:
     @property
     def validation(self) -> HeldOut:
         """The ratings to choose settings by."""
-        return HeldOut(self.data, self.part, VALIDATION)
+        return HeldOut(self.data, self.part == VALIDATION, VALIDATION)
 
     @property
     def test(self) -> HeldOut:
         """The ratings to report on."""
-        return HeldOut(self.data, self.part, TEST)
+        return HeldOut(self.data, self.part == TEST, TEST)
 
 
 def split(

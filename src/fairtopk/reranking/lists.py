@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, Field, NonNegativeFloat, model_
 from torch import Tensor
 
 from fairtopk.kernels.threads import run_all
-from fairtopk.lists.batch import ranked
+from fairtopk.lists.batch import order
 
 BLOCK_SLOTS = 2**19  # that a thread works on at a time
 
@@ -112,13 +112,13 @@ def reordered(
     met = torch.empty(len(slot), dtype=torch.bool)
 
     def work(rows: slice) -> None:
-        old = ranked(lists.scores[rows], lists.mask[rows])
-        group = lists.group[rows].gather(-1, old.slot)
-        n_items = lists.mask[rows].sum(-1).numpy()
-        order = torch.empty_like(old.slot)
-        places = Places(rows, old.scores.numpy(), group.numpy(), n_items)
-        met[rows] = torch.from_numpy(fill(places, order.numpy()))
-        torch.gather(old.slot, -1, order, out=slot[rows])
+        mask = lists.mask[rows]
+        old = order(lists.scores[rows], mask)
+        scores = lists.scores[rows].masked_fill(~mask, -torch.inf).gather(-1, old)
+        group, new = lists.group[rows].gather(-1, old), torch.empty_like(old)
+        places = Places(rows, scores.numpy(), group.numpy(), mask.sum(-1).numpy())
+        met[rows] = torch.from_numpy(fill(places, new.numpy()))
+        torch.gather(old, -1, new, out=slot[rows])
 
     _by_blocks(work, lists.mask)
     return slot, met
