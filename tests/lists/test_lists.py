@@ -83,7 +83,7 @@ def test_no_evaluation_list_holds_a_rated_item_as_unrated(
         found = part.sampled(unrated=unrated, seed=3)
         for row, user in enumerate(found.user):
             mine = rated(data, int(user))
-            held = rated(data, int(user), part.part == part.code)
+            held = rated(data, int(user), lists.part == part.code)
             items = found.item[row][found.mask[row]]
             relevant = found.relevance[row][found.mask[row]] > 0
             assert len(set(items.tolist())) == len(items)

@@ -340,14 +340,15 @@ def _natural(values: pl.Series) -> pl.Series:
 def first_short_row(text: NDArray[np.uint8], separator: int, n_fields: int) -> int:
     """Return where the first row with fewer than `n_fields` begins, -1 if there is none.
 
-    A separator or a line break between quotes belongs to its field; blank lines are no rows.
+    A separator or a line break between quotes belongs to its field. A blank line, or one that
+    holds nothing but a carriage return, is no row.
     """
     start = 0
     fields = 1
     quoted = False
     starts = True  # whether a field begins here
-    for place in range(len(text)):
-        byte = text[place]
+    for place in range(len(text) + 1):
+        byte = text[place] if place < len(text) else NEWLINE  # which the last line may lack
         if byte == QUOTE and (starts or quoted):
             quoted = not quoted
             # What follows a closing quote may be its double, which opens again.
@@ -360,11 +361,10 @@ def first_short_row(text: NDArray[np.uint8], separator: int, n_fields: int) -> i
             fields += 1
             starts = True
         elif byte == NEWLINE:
-            if fields < n_fields and not is_blank(text, start, place):
+            is_return = place == start + 1 and text[start] == RETURN
+            if fields < n_fields and place > start and not is_return:
                 return start
             start, fields, starts = place + 1, 1, True
-    if not quoted and fields < n_fields and not is_blank(text, start, len(text)):
-        return start
     return -1
 
 
@@ -387,12 +387,6 @@ def has_padded_number(text: NDArray[np.uint8], separator: int) -> bool:
         if byte in (separator, NEWLINE):
             starts = True
     return False
-
-
-@compiled
-def is_blank(text: NDArray[np.uint8], start: int, end: int) -> bool:
-    """Return whether a line holds nothing but a carriage return."""
-    return end == start or (end == start + 1 and text[start] == RETURN)
 
 
 def read_parquet(
