@@ -5,21 +5,14 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from fairtopk.metrics import entropy, exposure_gap
-from fairtopk.reporting.rankings import (
-    FALLS,
-    Fall,
-    Scored,
-    falls,
-    falls_once,
-    flattened,
-    scored,
-)
+from fairtopk.reporting.rankings import FALLS, Fall, falls, falls_once, flattened, scored
 from fairtopk.reporting.results import collect
-from fairtopk.reproduce.figures import Pictures, falls_of, pictures_of, rankings_figure
+from fairtopk.reproduce.figures import Drawn, falls_of, pictures_of
 from fairtopk.reproduce.tables import flattening_table
 from fairtopk.reproduce.views import PaperView, paper_view
 from fairtopk.runs.config_file import check_config
@@ -62,18 +55,18 @@ def test_a_picture_shows_whole_lists_at_c_0_at_100k_and_at_the_largest(
     runs: Path, view: PaperView
 ) -> None:
     found = pictures_of(runs, view, cached_loader())
-    assert isinstance(found, Pictures)
+    assert isinstance(found, Drawn)
     assert found.runs == ("0", "2")  # 100K is the largest here
-    assert [title.partition(" (")[0] for title in found.sides] == [
+    assert [axes.get_title().partition(" (")[0] for axes in found.figure.axes] == [
         "K-SONG, C = 0",
         "KSO-RED, C = 100000",
     ]
-    for rows in found.sides.values():
-        assert len(rows) == 30
-        assert {len(row) for row in rows} == {UNRATED + HELD_OUT}
+    for axes in found.figure.axes:
+        pixels = axes.images[0].get_array()
+        assert pixels is not None
+        assert pixels.shape == (30, UNRATED + HELD_OUT)
+        assert not np.isnan(pixels).any()
     assert "30 of 1,000 lists" in found.title
-    drawn = rankings_figure("rankings", found)
-    assert len(drawn.figure.axes) == 2
 
 
 def test_gaps_of_lists_scored_again_are_those_of_the_metrics_file(
@@ -137,9 +130,9 @@ def test_flatter_scores_of_the_same_order_are_flattening_alone(
     runs: Path, view: PaperView
 ) -> None:
     assert view.base is not None
-    blind = scored(runs, view.base.results[0], cached_loader())
-    fair = blind._replace(scores=blind.scores / 3)
-    (fall,) = {fall for name, fall in falls(blind, fair, [K]).items() if "released" not in name}
+    scores, lists = scored(runs, view.base.results[0], cached_loader())
+    found = falls((scores, lists), (scores / 3, lists), [K])
+    (fall,) = {fall for name, fall in found.items() if "released" not in name}
     assert fall.share == pytest.approx(1.0, abs=1e-4)
 
 
@@ -156,12 +149,12 @@ def test_where_no_temperature_will_do_the_share_is_undefined(
     runs: Path, view: PaperView
 ) -> None:
     assert view.base is not None
-    blind = scored(runs, view.base.results[0], cached_loader())
-    fair = Scored(1e9 * blind.scores, blind.lists)  # the first item has all exposure
-    fall = falls(blind, fair, [K])[f"exposure_gap@{K}"]
+    scores, lists = scored(runs, view.base.results[0], cached_loader())
+    steep = 1e9 * scores  # the first item has all exposure
+    fall = falls((scores, lists), (steep, lists), [K])[f"exposure_gap@{K}"]
     assert fall.flat != fall.flat
     assert fall.share != fall.share
-    gap = exposure_gap(fair.scores, blind.lists.group, k=K, mask=blind.lists.mask)
+    gap = exposure_gap(steep, lists.group, k=K, mask=lists.mask)
     assert fall.after == pytest.approx(float(gap.nanmean()))
 
 

@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.markers import CARETDOWNBASE, CARETRIGHTBASE
 
 from fairtopk.reporting.curves import Cell, Point
-from fairtopk.reproduce.figures import Panel, draw_trained, grid
+from fairtopk.reproduce.figures import Panel, grid, trained
 from fairtopk.reproduce.views import PaperView
 
 INSIDE = [(0.1, 0.50), (0.2, 0.48)]
@@ -23,7 +23,7 @@ def drawn(gap: float, ndcg: float, base_gap: float = 0.2) -> Axes:
         "DELTR": [point("DELTR", *at) for at in [*INSIDE, (gap, ndcg)]],
     }
     view = PaperView("data", None, "sampled", [5], 5, curves, {}, {})
-    return grid([[Panel(view, "exposure_gap", 5, "K = 5")]], draw_trained).axes[0]
+    return grid([[Panel(view, "exposure_gap", 5, "K = 5", trained(view))]]).axes[0]
 
 
 def marks(axes: Axes) -> list[tuple[object, float, float]]:

@@ -22,7 +22,6 @@ from fairtopk.metrics.names import MSE, heading
 from fairtopk.reporting.curves import Point, View
 from fairtopk.reporting.results import Rankings
 from fairtopk.storage import replacing
-from fairtopk.tensors import Floats
 
 COLOURS = (  # of a page in daylight
     "#0072b2", "#c14f00", "#00795a", "#a3457d", "#8a6100", "#3b3b3b", "#5a4fcf", "#b3261e",
@@ -65,7 +64,7 @@ def write_figures(views: list[View], rankings: dict[int, Rankings], folder: Path
                 for k, panel in zip(ks, panels, strict=True):
                     for name, points in view.curves.items():
                         metrics = f"{gap}@{k}", f"ndcg@{k}"
-                        draw_curve(panel, points, metrics, names.index(name))
+                        draw(panel, name, points, metrics, look_of(names.index(name)))
                     name_axes(panel, gap)
                     panel.set_title(f"K = {k}", fontsize=8)
                 lines, labels = panels[0].get_legend_handles_labels()
@@ -82,42 +81,47 @@ def write_figures(views: list[View], rankings: dict[int, Rankings], folder: Path
     return written
 
 
-def draw_curve(
+def look_of(place: int) -> dict[str, Any]:
+    """Return colour, marker and dash of the curve at a place among all."""
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": DASHES[place % len(DASHES)],
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+        "capsize": 1.5,
+    }
+
+
+def draw(
     panel: Axes,
+    name: str,
     points: Sequence[Point],
     metrics: tuple[str, str],
-    style: int,
+    look: Mapping[str, Any],
     *,
     bars: bool = True,
 ) -> None:
-    """Draw the points that have both metrics, with their intervals, joined by a line.
+    """Draw the points that have both metrics, with their intervals.
 
     Args:
         panel: Where.
+        name: What the legend says.
         points: Of one curve.
         metrics: What is drawn to the right and what up.
-        style: A number for colour, marker and dash.
+        look: As `look_of` returns it.
         bars: Whether intervals are drawn.
     """
     known = [point for point in points if all(name in point.values for name in metrics)]
-    x, y = (np.array([point.values[name] for point in known]) for name in metrics)
-    if not len(known):
+    if not known:
         return
-    colour = COLOURS[style % len(COLOURS)]
-    panel.errorbar(
-        x[:, 0],
-        y[:, 0],
-        xerr=reach(x) if bars else None,
-        yerr=reach(y) if bars else None,
-        label=known[0].curve,
-        color=colour,
-        marker=MARKERS[style % len(MARKERS)],
-        linestyle=DASHES[style % len(DASHES)],
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        elinewidth=0.6,
-        capsize=1.5,
-    )
+    cells = np.array([[point.values[name] for name in metrics] for point in known])
+    means, low, high = cells[..., 0], cells[..., 1], cells[..., 2]
+    # How far intervals reach to both sides, [2, P, 2]; 0 where there is none.
+    reach = np.nan_to_num(np.stack([means - low, high - means])).clip(min=0)
+    across, up = (reach[..., 0], reach[..., 1]) if bars else (None, None)
+    x, y = means.T
+    panel.errorbar(x, y, xerr=across, yerr=up, label=name, elinewidth=0.6, **look)
 
 
 def name_axes(panel: Axes, gap: str) -> None:
@@ -129,13 +133,6 @@ def name_axes(panel: Axes, gap: str) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(5))
     panel.set_xlabel(f"{heading(gap)}{unit}")
     panel.set_ylabel("NDCG")
-
-
-def reach(cells: Floats) -> Floats:
-    """Return how far intervals reach to both sides, ``[2, P]``; 0 where there is none."""
-    sides = np.stack([cells[:, 0] - cells[:, 1], cells[:, 2] - cells[:, 0]])
-    shown: Floats = np.nan_to_num(sides).clip(min=0)
-    return shown
 
 
 def pictures(sides: Mapping[str, Sequence[str]], groups: tuple[str, str]) -> Figure:

@@ -9,13 +9,14 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch, candidate_batch
@@ -36,6 +37,7 @@ from fairtopk.terminal import number
 SHOWN_LISTS = 30
 SHOWN_POSITIONS = 100
 LOSS = 0.05  # of NDCG, that the fair model may have lost
+SIGNS = {-2: "", -1: "-", 0: "0"}  # of a group in a row; "1" for all others
 
 
 def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
@@ -51,47 +53,38 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     """
     if view.base is None:
         return "there is no colour-blind run"
-    k, gap = _place(view)
+    # The K that models were trained for.
+    trained = [point.results[0].run.settings.get("method.k") for point in view.points]
+    k = next((k for k in trained if k in view.ks), view.ks[0])
+    gap = view.gaps[0]
     after = fairest(view, gap, k, loss=LOSS)
     if after is None:
         return "there is no run with a penalty"
     of_seed = {result.run.seed: result for result in after.results}
-    pairs = [
-        (one, of_seed[one.run.seed]) for one in view.base.results if one.run.seed in of_seed
-    ]
-    if not pairs:
+    before = next((one for one in view.base.results if one.run.seed in of_seed), None)
+    if before is None:
         return "no seed has both a colour-blind and a fair run"
-    before, fair = pairs[0]
+    results = [before, of_seed[before.run.seed]]
     found = most_unfair(before, f"{gap}@{k}", SHOWN_LISTS)
     if found is None:
         return "the colour-blind run has no file with the values of each user"
     users, of = found
     try:
         shown = min(max(view.ks), SHOWN_POSITIONS)
-        rows, groups = rows_of(folder, [before, fair], users, shown, load)
+        rows, groups = rows_of(folder, results, users, shown, load)
     except (InputError, OSError):
         return "the data or the models could not be loaded again"
-    titles = [
-        _title(point, result, k) for point, result in ((view.base, before), (after, fair))
-    ]
-    order = f"gap at K = {k}, {label(gap)},"
+    ndcgs = [number(result.metrics[f"ndcg@{k}"]["mean"]) for result in results]
     return Rankings(
-        before=titles[0],
-        after=titles[1],
+        before=f"{view.base.name}, seed {before.run.seed} (NDCG@{k} {ndcgs[0]})",
+        after=f"{after.name}, seed {before.run.seed} (NDCG@{k} {ndcgs[1]})",
         lists=view.label,
-        order=order,
+        order=f"gap at K = {k}, {label(gap)},",
         of=of,
         groups=groups,
         rows_before=rows[0],
         rows_after=rows[1],
     )
-
-
-def _place(view: View) -> tuple[int, str]:
-    """Return the K and gap by which lists are chosen: the K that models were trained for."""
-    trained = [point.results[0].run.settings.get("method.k") for point in view.points]
-    k = next((k for k in trained if k in view.ks), view.ks[0])
-    return int(k), view.gaps[0]
 
 
 def most_unfair(result: Result, name: str, count: int) -> tuple[NDArray[np.int64], int] | None:
@@ -122,51 +115,31 @@ def rows_of(
     for result in results:
         out = folder / result.run.name if (folder / result.run.name).exists() else folder
         run = open_run(out, load=load)
-        config, lists, model = run.config, run.lists, run.scorer
-        part = getattr(lists, result.lists["part"])
-        if isinstance(part, QueryPart):
-            tops = _ordered(model, feature_batch(part.data, users))
-        elif result.lists["protocol"] == "full":
-            tops = _full_tops(model, part, users, shown)
+        data, part = run.lists.data, getattr(run.lists, result.lists["part"])
+        if isinstance(part, HeldOut) and result.lists["protocol"] == "full":
+            n_items = part.data.n_items
+            k = min(shown, n_items)
+            items = top_items(
+                run.scorer, users, k=k, n_items=n_items, excluded=part.others
+            ).item
         else:
-            tops = _sampled_tops(model, part, users, config)
-        group = np.where(tops >= 0, lists.data.group[tops], -2)[:, :shown]
-        rows.append(["".join(map(_sign, row)) for row in group.tolist()])
-    names = [*lists.data.group_names, "", ""][:2]
-    rest = names[1] if len(lists.data.group_names) == 2 else "the rest"
-    return rows, (names[0], rest)
+            batch = _batch(part, users, run.config)
+            mask = batch.mask.numpy()
+            scores = np.where(mask, score(run.scorer, batch).numpy(), -np.inf)
+            order = np.argsort(-scores, axis=1, kind="stable")
+            items = np.take_along_axis(np.where(mask, batch.item.numpy(), -1), order, axis=1)
+        group = np.where(items >= 0, data.group[items], -2)[:, :shown]  # -2 past the end
+        rows.append(["".join(SIGNS.get(one, "1") for one in row) for row in group.tolist()])
+    names = [*data.group_names, "", ""][:2]
+    return rows, (names[0], names[1] if len(data.group_names) == 2 else "the rest")
 
 
-def _sampled_tops(
-    model: nn.Module, part: HeldOut, users: NDArray[np.int64], config: Config
-) -> NDArray[np.int32]:
+def _batch(part: HeldOut | QueryPart, users: NDArray[np.int64], config: Config) -> Batch:
+    """Return the lists of queries, or the sampled lists of users."""
+    if isinstance(part, QueryPart):
+        return feature_batch(part.data, users)
     lists = part.sampled(users, unrated=config.evaluation.unrated, seed=config.seed)
-    return _ordered(model, candidate_batch(lists, part.data.group))
-
-
-def _ordered(model: nn.Module, batch: Batch) -> NDArray[np.int32]:
-    """Return items from the highest score down, -1 past the end of a list, ``[Q, L]``."""
-    mask = batch.mask.numpy()
-    scores = np.where(mask, score(model, batch).numpy(), -np.inf)
-    order = np.argsort(-scores, axis=1, kind="stable")
-    return np.take_along_axis(np.where(mask, batch.item.numpy(), -1), order, axis=1)
-
-
-def _full_tops(
-    model: nn.Module, part: HeldOut, users: NDArray[np.int64], shown: int
-) -> NDArray[np.int32]:
-    n_items = part.data.n_items
-    k = min(shown, n_items)
-    return top_items(model, users, k=k, n_items=n_items, excluded=part.others).item
-
-
-def _sign(group: int) -> str:
-    return {-2: "", -1: "-", 0: "0"}.get(group, "1")
-
-
-def _title(point: Point, result: Result, k: int) -> str:
-    ndcg = number(result.metrics[f"ndcg@{k}"]["mean"])
-    return f"{point.name}, seed {result.run.seed} (NDCG@{k} {ndcg})"
+    return candidate_batch(lists, part.data.group)
 
 
 VARIANTS: dict[str, Variant] = {"exposure_gap": "paper", "exposure_gap_released": "released"}
@@ -210,18 +183,7 @@ class FallOfPoint(NamedTuple):
 
 
 Measure = Callable[[Result, Result], dict[str, Fall]]
-
-
-class Scored(NamedTuple):
-    """Lists with their scores.
-
-    Attributes:
-        scores: Of a model, ``[Q, L]``.
-        lists: What it scored.
-    """
-
-    scores: Tensor
-    lists: Batch
+Scored = tuple[Tensor, Batch]  # scores of a model, ``[Q, L]``, and the lists that it scored
 
 
 def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
@@ -238,13 +200,11 @@ def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
 
 def scored(folder: Path, result: Result, load: Load) -> Scored:
     """Return up to `MOST_LISTS` evenly spaced sampled lists of a result, scored again."""
-    out = folder / result.run.name
-    run = open_run(out, load=load)
-    config, part = run.config, getattr(run.lists, result.lists["part"])
+    run = open_run(folder / result.run.name, load=load)
+    part = getattr(run.lists, result.lists["part"])
     places = np.linspace(0, len(part.user) - 1, min(MOST_LISTS, len(part.user))).astype(int)
-    drawn = part.sampled(part.user[places], unrated=config.evaluation.unrated, seed=config.seed)
-    batch = candidate_batch(drawn, part.data.group)
-    return Scored(score(run.scorer, batch), batch)
+    batch = _batch(part, part.user[places], run.config)
+    return score(run.scorer, batch), batch
 
 
 def falls_once(
@@ -259,12 +219,19 @@ def falls_once(
         ks: Lengths of the top.
         measure: Measures it if no file has it.
     """
-    path, pair = folder / after.run.name / FALLS, _pair(before, after, ks)
+    path = folder / after.run.name / FALLS
+    # What identifies a measurement; other models have other gaps.
+    names = [f"{next(iter(VARIANTS))}@{k}" for k in ks]
+    means = [of.metrics.get(name, {}).get("mean") for of in (before, after) for name in names]
+    pair = {"colour_blind": before.run.name, "lists": MOST_LISTS, "k": list(ks), "gaps": means}
     try:
         kept = json.loads(read_text(path))
-        if _is_alike(kept["pair"], pair):
-            return {name: Fall(*map(_number, of)) for name, of in kept["falls"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        gaps = np.array(kept["pair"]["gaps"], float), np.array(means, float)
+        alike = np.isclose(*gaps, rtol=ALIKE, atol=0, equal_nan=True).all()
+        if alike and {**kept["pair"], "gaps": means} == pair:
+            cells = kept["falls"].items()
+            return {name: Fall(*np.array(of, float).tolist()) for name, of in cells}
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
         pass  # it is measured again
     found = measure(before, after)
     with suppress(OSError, InputError):  # the folder may be read-only
@@ -272,47 +239,23 @@ def falls_once(
     return found
 
 
-def _pair(before: Result, after: Result, ks: Sequence[int]) -> dict[str, Any]:
-    """Return what identifies a measurement; other models have other gaps."""
-    names = [f"{next(iter(VARIANTS))}@{k}" for k in ks]
-    means = [of.metrics.get(name, {}).get("mean") for of in (before, after) for name in names]
-    about = {"colour_blind": before.run.name, "lists": MOST_LISTS, "k": list(ks)}
-    return about | {"gaps": means}
-
-
-def _is_alike(kept: dict[str, Any], pair: dict[str, Any]) -> bool:
-    before, now = ([*map(_number, of["gaps"])] for of in (kept, pair))
-    alike = np.isclose(before, now, rtol=ALIKE, atol=0, equal_nan=True)
-    return bool(alike.all()) and {**kept, "gaps": pair["gaps"]} == pair
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def falls(blind: Scored, fair: Scored, ks: Sequence[int]) -> dict[str, Fall]:
     """Return by name, such as ``exposure_gap@50``, how each softmax gap falls.
 
     If no temperature makes the one as flat as the other, the flattened gap is NaN.
     """
-    group, mask = blind.lists.group, blind.lists.mask
+    (before, lists), (after, _) = blind, fair
+    group, mask = lists.group, lists.mask
     try:
-        flat = flattened(blind.scores, fair.scores, mask)
+        flat = flattened(before, after, mask)
     except InputError:
-        flat = torch.full_like(blind.scores, math.nan)
-    return {
-        f"{name}@{k}": Fall(
-            *(
-                _gap(scores, group, k, mask, variant)
-                for scores in (blind.scores, flat, fair.scores)
-            )
-        )
-        for name, variant in VARIANTS.items()
-        for k in ks
-    }
-
-
-def _gap(scores: Tensor, group: Tensor, k: int, mask: Tensor, variant: Variant) -> float:
-    if scores.isnan().any():
-        return math.nan
-    return float(exposure_gap(scores, group, k=k, mask=mask, variant=variant).nanmean())
+        flat = torch.full_like(before, math.nan)
+    found = {}
+    for (name, variant), k in product(VARIANTS.items(), ks):
+        gaps = [math.nan] * 3
+        for place, scores in enumerate((before, flat, after)):
+            if not scores.isnan().any():
+                of_lists = exposure_gap(scores, group, k=k, mask=mask, variant=variant)
+                gaps[place] = float(of_lists.nanmean())
+        found[f"{name}@{k}"] = Fall(*gaps)
+    return found

@@ -1,22 +1,13 @@
-"""Figures and tables of the paper's experiments as files.
-
-The page of the paper's experiments: figures, tables, and the runs behind every number.
-
-The paper's experiments from end to end: data, runs, figures, tables, one page.
+"""The paper's experiments from end to end: data, runs, figures, tables, one page.
 
 Runs are in ``runs``, where `fairtopk report` can read them too; everything else in the folder
 is made from them, and made again at every call.
-
-What the page of the paper's experiments says at its top, and of what is missing.
-
-From the runs of the paper's experiments to its figures, tables and one page.
 """
 
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,26 +17,14 @@ from pydantic import TypeAdapter
 
 from fairtopk import __version__
 from fairtopk.metrics.names import page_definitions
-from fairtopk.reporting.figures import STYLE, save, slug
+from fairtopk.reporting.figures import STYLE, save
 from fairtopk.reporting.page import rendered
 from fairtopk.reporting.results import Result, Sweep, collect, with_reranked
 from fairtopk.reporting.tables import latex_table
-from fairtopk.reproduce import figures
-from fairtopk.reproduce.figures import Drawn, falls_of, pictures_of
+from fairtopk.reproduce import figures, tables, tradeoffs
+from fairtopk.reproduce.figures import Drawn
 from fairtopk.reproduce.plan import FULL, QUICK, Extent, PaperData, find_data, paper_cells
-from fairtopk.reproduce.tables import (
-    PaperTable,
-    flattening_table,
-    points_table,
-    spread_tables,
-    time_table,
-)
-from fairtopk.reproduce.tradeoffs import (
-    choice_table,
-    chosen_tables,
-    hypervolume_table,
-    published_area_table,
-)
+from fairtopk.reproduce.tables import PaperTable
 from fairtopk.reproduce.views import Facts, PaperView, folder, paper_view
 from fairtopk.reranking.request import NEEDS_LABELS
 from fairtopk.runs.config import DataConfig
@@ -56,7 +35,270 @@ from fairtopk.runs.result import CONFIG, FAILURES, METRICS, Owner, read_result
 from fairtopk.runs.sweep import Event, Outcome, run_sweep
 from fairtopk.storage import read_text, replacing, write_text
 
+RUNS, PAGE = "runs", "index.html"
+FAILED = TypeAdapter(dict[str, str])  # runs and why they failed
+NAMED = 20  # runs that are not done, and are still told one by one
+PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
 MARKDOWN = str.maketrans({"|": r"\|", "*": r"\*", "<": r"\<"})
+
+
+class Plan(NamedTuple):
+    """What there is to do.
+
+    Attributes:
+        found: The data at hand.
+        extent: How much is done with it.
+        cells: The runs.
+    """
+
+    found: list[PaperData]
+    extent: Extent
+    cells: list[Cell]
+
+
+def plan(data: Path | None, *, quick: bool) -> Plan:
+    """Return the runs of all experiments on the data in a folder."""
+    found, extent = find_data(data, quick=quick), QUICK if quick else FULL
+    return Plan(found, extent, paper_cells(found, extent))
+
+
+def reproduce(
+    planned: Plan,
+    out: Path,
+    *,
+    processes: int | None = None,
+    watch: Callable[[Event], None] = lambda event: None,
+) -> Outcome:
+    """Train what is not trained yet, and write figures, tables and page into a folder.
+
+    Arguments are those of `run_sweep`.
+    """
+    outcome = run_sweep(planned.cells, out / RUNS, processes=processes, watch=watch)
+    if outcome.done:
+        write_paper(planned, out)
+    return outcome
+
+
+def write_paper(planned: Plan, out: Path) -> Path:
+    """Write figures, tables, ``results.csv`` and the page of all that is done; return the page.
+
+    Args:
+        planned: What was to be done.
+        out: The folder whose ``runs`` holds what was.
+    """
+    runs = out / RUNS
+    named = [(DataConfig.model_validate(found.data), found.title) for found in planned.found]
+    titles = {  # name of a cell to what its data is called
+        cell.name: next(title for data, title in named if data == cell.config.data)
+        for cell in planned.cells
+    }
+    sweep = with_reranked(runs, collect(runs))
+    results: dict[str, list[Result]] = {found.title: [] for found in planned.found}
+    for result in sweep.results:
+        if folder(result.run) in titles:
+            results[titles[folder(result.run)]].append(result)
+    done = {folder(result.run) for of in results.values() for result in of}
+    facts = {
+        name: read_result(runs / name / METRICS, Owner(load_config(runs / name / CONFIG)))
+        for name in done
+    }
+    sampled, full = (
+        [
+            view
+            for found in planned.found
+            if (view := paper_view(found.title, found.paper, protocol, results[found.title]))
+        ]
+        for protocol in ("sampled", "full")
+    )
+    missing = missing_words(planned, sweep, done, runs)
+    sections = _sections(sampled, full, facts, runs, missing)
+    pictures = {}  # name of a figure to an address that holds its PNG itself
+    for section in sections:
+        for drawn in section.figures:
+            write_figure(drawn, out / "figures")
+            picture = (out / "figures" / f"{drawn.name}.png").read_bytes()
+            pictures[drawn.name] = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+        for table in (*section.tables, *section.folded):
+            write_table(table, out / "tables")
+    records = (one for title, of in results.items() for one in long_records(title, of))
+    write_records(records, out / "results.csv")
+    page = rendered(
+        "paper.html",
+        {},
+        title="Learning to rank with top-K fairness: the experiments again",
+        words=first_words(planned, facts),
+        missing=missing,
+        sections=sections,
+        pictures=pictures,
+        meanings=page_definitions(),
+    )
+    write_text(out / PAGE, page)
+    return out / PAGE
+
+
+class Section(NamedTuple):
+    """A part of the page.
+
+    Attributes:
+        title: Its heading.
+        words: What it is about.
+        figures: With the pictures inside.
+        tables: Shown below them.
+        folded: Tables that are opened on demand.
+    """
+
+    title: str
+    words: str
+    figures: Sequence[Drawn] = ()
+    tables: Sequence[PaperTable] = ()
+    folded: Sequence[PaperTable] = ()
+
+
+def _sections(
+    sampled: list[PaperView],
+    full: list[PaperView],
+    facts: Facts,
+    runs: Path,
+    missing: list[str],
+) -> list[Section]:
+    """Return the parts of the page; what of them is not to be had is added to `missing`."""
+    of_full = {view.title: view for view in full}
+    load, pictures, flat = cached_loader(), [], []
+    for view in sampled:  # data by data: the loader keeps the last
+        found = figures.pictures_of(runs, view, load)
+        if isinstance(found, str):
+            missing.append(f"Picture of rankings, {view.title}: left out, for {found}.")
+        else:
+            pictures.append(found)
+        flat.append(tables.flattening_table(view, *figures.falls_of(runs, view, load)))
+    both = [[view, *filter(None, [of_full.get(view.title)])] for view in sampled]
+    ablation, protocols = figures.ablation(sampled), figures.protocols(sampled, of_full)
+    for what, drawn in (("gamma varied", ablation), ("both protocols", protocols)):
+        if drawn is None:
+            missing.append(f"The figure with {what}: no runs of it are done.")
+    chosen = [
+        one for v in sampled for one in tradeoffs.chosen_tables(v, of_full.get(v.title), facts)
+    ]
+    return [
+        Section(
+            "Accuracy and fairness at top K",
+            "The paper's main figure: mean absolute gap of Eq. 9. Then the same with the "
+            "squared gap, with the gap that the released code computes, and with the gap by "
+            "rank, which knows no scores.",
+            [figures.trade_offs(sampled, gap) for gap in figures.TRADE_OFFS],
+            folded=[tables.points_table(view) for view in (*sampled, *full)],
+        ),
+        Section(
+            "Gamma",
+            "The paper's ablation: how much the averages of the penalty remember. SO-RED with "
+            "gamma = 1 remembers nothing: it is NG-DE.",
+            [ablation] if ablation is not None else [],
+        ),
+        Section(
+            "NDCG and fair loss at C = 0 and 100K",
+            "The paper's table, and beside it what changes from K-SONG.",
+            tables=[table for view in sampled for table in tables.spread_tables(view)],
+        ),
+        Section(
+            "The most unfair rankings",
+            "The paper's picture: a row is a list, a pixel a position, its colour a group.",
+            pictures,
+        ),
+        Section(
+            "Training time", "As measured here.", tables=[tables.time_table(sampled, facts)]
+        ),
+        Section(
+            "Beyond the paper: the full catalogue",
+            "The two protocols can rank methods differently.",
+            [protocols] if protocols is not None else [],
+        ),
+        Section(
+            "Beyond the paper: in- against post-processing",
+            "What a trained method gives without group labels when serving, and what "
+            "re-rankers give with them.",
+            [figures.in_and_post(sampled)],
+            [tradeoffs.choice_table(view, facts) for view in sampled],
+            chosen,
+        ),
+        Section(
+            "Beyond the paper: hypervolume",
+            "One number for a whole trade-off.",
+            tables=[tradeoffs.hypervolume_table(of, of[0].k) for of in both],
+            folded=[
+                *(
+                    tradeoffs.hypervolume_table(of, k)
+                    for of in both
+                    for k in of[0].ks
+                    if k != of[0].k
+                ),
+                *(tradeoffs.published_area_table(view) for view in sampled),
+            ],
+        ),
+        Section(
+            "Beyond the paper: order or scale",
+            "A softmax gap shrinks when scores get flatter, with the order unchanged.",
+            tables=flat,
+        ),
+    ]
+
+
+def first_words(planned: Plan, facts: Facts) -> list[str]:
+    """Return what is said at the top of the page."""
+    seeds = ", ".join(str(seed) for seed in planned.extent.seeds)
+    methods = dict.fromkeys(cell.config.method.name for cell in planned.cells)
+    done = [cell for cell in planned.cells if cell.name in facts]
+    data = []
+    for found in planned.found:
+        config = DataConfig.model_validate(found.data)
+        names = (facts[cell.name]["data"] for cell in done if cell.config.data == config)
+        data.append(f"{found.title} ({next(names, 'no run is done')})")
+    minutes = sum(fact.get("seconds", {}).get("training", 0.0) for fact in facts.values()) / 60
+    spent = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+    words = [
+        f"{len(facts):,} of {len(planned.cells):,} runs of {len(methods)} methods "
+        f"({', '.join(methods)}), seed {seeds}, by fairtopk {__version__}.",
+        f"Data: {'; '.join(data)}.",
+        f"Training took {spent}, added up over runs.",
+    ]
+    if planned.extent == QUICK:
+        words.append(
+            "This is the quick version: few weights and one seed. It shows that everything "
+            "works, not what methods are worth."
+        )
+    return words
+
+
+def missing_words(planned: Plan, sweep: Sweep, done: set[str], runs: Path) -> list[str]:
+    """Return in words what was planned and is not there, and data that the paper has."""
+    try:
+        failures = FAILED.validate_json(read_text(runs / FAILURES))
+    except ValueError:
+        failures = {}
+    names = [cell.name for cell in planned.cells]
+    absent = [name for name in names if name not in done]
+    words = []
+    for name in absent:
+        if name in failures:
+            # Where files are on this machine is nobody else's business.
+            why = re.sub(r"[^\s'\"]*[/\\](?=[^\s/\\])", "", failures[name])
+            words.append(f"{name}: failed, for {why}")
+    waiting = [name for name in absent if name not in failures]
+    if len(waiting) <= NAMED:
+        words += [f"{name}: not trained to the end." for name in waiting]
+    else:
+        counts = Counter(name.partition("/")[0] for name in waiting)
+        words += [f"{of}: {n:,} runs are not trained to the end." for of, n in counts.items()]
+    words += [told for told in sweep.missing if told.split(" ")[0] not in absent]
+    others = {folder(one.run) for one in sweep.results}.difference(names)
+    if others:
+        words.append(f"{len(others):,} other runs in the folder are no part of this: left out.")
+    at_hand = {found.paper for found in planned.found}
+    not_here = [name for name in PAPER_DATA if name not in at_hand]
+    if not_here:
+        words.append(
+            f"The paper's {', '.join(not_here)}: that data was not at hand, or not asked for."
+        )
+    return words
 
 
 def write_figure(drawn: Drawn, out: Path) -> None:
@@ -67,11 +309,20 @@ def write_figure(drawn: Drawn, out: Path) -> None:
 
 def write_table(table: PaperTable, out: Path) -> None:
     """Write a table as LaTeX, Markdown and CSV; the last has all figures, and the runs."""
-    cells = [row.cells for row in table.rows]
-    begins = [row.begins for row in table.rows]
-    text = latex_table(table.header, _said_once(cells), texts=table.texts, begins=begins)
+    rows: list[list[str]] = []  # without the first cells that the row above has too
+    above: tuple[str, ...] = ()
+    for cells, _ in table.rows:
+        alike = 0
+        while alike < len(cells) - 1 and cells[: alike + 1] == above[: alike + 1]:
+            alike += 1
+        rows.append([*[""] * alike, *cells[alike:]])
+        above = cells
+    text = latex_table(table.header, rows, texts=table.texts, begins=table.begins)
     write_text(out / f"{table.name}.tex", f"% {table.title}\n{text}")
-    write_text(out / f"{table.name}.md", _markdown(table))
+    whole = [table.header, ["---"] * len(table.header), *(row.cells for row in table.rows)]
+    lines = [f"| {' | '.join(cell.translate(MARKDOWN) for cell in row)} |" for row in whole]
+    parts = [f"**{table.title}**", "\n".join(lines), *table.notes]
+    write_text(out / f"{table.name}.md", "\n\n".join(parts) + "\n")
     write_records(table.records, out / f"{table.name}.csv")
 
 
@@ -112,347 +363,3 @@ def long_records(title: str, results: Iterable[Result]) -> Iterator[dict[str, An
                 "high": high,
                 "run": folder(run),
             }
-
-
-def _said_once(rows: list[tuple[str, ...]]) -> list[list[str]]:
-    """Return rows without the first cells that they share with the row above, save the last."""
-    found: list[list[str]] = []
-    above: tuple[str, ...] = ()
-    for row in rows:
-        alike = 0
-        while alike < len(row) - 1 and row[: alike + 1] == above[: alike + 1]:
-            alike += 1
-        found.append([*[""] * alike, *row[alike:]])
-        above = row
-    return found
-
-
-def _markdown(table: PaperTable) -> str:
-    rows = [table.header, ["---"] * len(table.header), *(row.cells for row in table.rows)]
-    lines = [f"| {' | '.join(cell.translate(MARKDOWN) for cell in row)} |" for row in rows]
-    return "\n\n".join([f"**{table.title}**", "\n".join(lines), *table.notes]) + "\n"
-
-
-class Section(NamedTuple):
-    """A part of the page.
-
-    Attributes:
-        title: Its heading.
-        words: What it is about.
-        figures: With the pictures inside.
-        tables: Shown below them.
-        folded: Tables that are opened on demand.
-    """
-
-    title: str
-    words: str
-    figures: list[Drawn]
-    tables: list[PaperTable]
-    folded: list[PaperTable]
-
-
-@dataclass(frozen=True)
-class About:
-    """What is said at the top, and at the end.
-
-    Attributes:
-        words: Sentences: what was run, on which data, how long it took.
-        missing: In words, what is not there and why.
-        runs: Where the runs are, as seen from the page.
-    """
-
-    words: list[str]
-    missing: list[str]
-    runs: str
-
-
-def paper_page(about: About, sections: list[Section], figures: Path) -> str:
-    """Return the page as HTML.
-
-    Args:
-        about: What is said at the top, and at the end.
-        sections: What is between.
-        figures: The folder where the figures were written.
-    """
-    return rendered(
-        "paper.html",
-        {},
-        title="Learning to rank with top-K fairness: the experiments again",
-        about=about,
-        sections=sections,
-        inlined=lambda drawn: inlined(figures / f"{drawn.name}.png"),
-        meanings=page_definitions(),
-    )
-
-
-def inlined(picture: Path) -> str:
-    """Return an address that holds a PNG itself."""
-    text = base64.b64encode(picture.read_bytes()).decode("ascii")
-    return f"data:image/png;base64,{text}"
-
-
-class Plan(NamedTuple):
-    """What there is to do.
-
-    Attributes:
-        found: The data at hand.
-        extent: How much is done with it.
-        cells: The runs.
-    """
-
-    found: list[PaperData]
-    extent: Extent
-    cells: list[Cell]
-
-
-def plan(data: Path | None, *, quick: bool) -> Plan:
-    """Return the runs of all experiments on the data in a folder."""
-    found, extent = find_data(data, quick=quick), QUICK if quick else FULL
-    return Plan(found, extent, paper_cells(found, extent))
-
-
-def reproduce(
-    planned: Plan,
-    out: Path,
-    *,
-    processes: int | None = None,
-    watch: Callable[[Event], None] = lambda event: None,
-) -> Outcome:
-    """Train what is not trained yet, and write figures, tables and page into a folder.
-
-    Arguments are those of `run_sweep`.
-    """
-    outcome = run_sweep(planned.cells, out / RUNS, processes=processes, watch=watch)
-    if outcome.done:
-        write_paper(planned, out)
-    return outcome
-
-
-FAILED = TypeAdapter(dict[str, str])  # runs and why they failed
-NAMED = 20  # runs that are not done, and are still told one by one
-PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
-
-
-def missing_words(planned: "Plan", sweep: Sweep, done: set[str], runs: Path) -> list[str]:
-    """Return in words what was planned and is not there, and data that the paper has."""
-    failures = _failures(runs)
-    absent = [cell for cell in planned.cells if cell.name not in done]
-    found = [_failure(cell, failures) for cell in absent if cell.name in failures]
-    found += _waiting([cell.name for cell in absent if cell.name not in failures])
-    names = {cell.name for cell in planned.cells}
-    told = [words for words in sweep.missing if words.split(" ")[0] not in names - done]
-    others = {folder(one.run) for one in sweep.results} - names
-    if others:
-        told.append(f"{len(others):,} other runs in the folder are no part of this: left out.")
-    at_hand = {one.paper for one in planned.found}
-    not_here = [name for name in PAPER_DATA if name not in at_hand]
-    if not_here:
-        told.append(
-            f"The paper's {', '.join(not_here)}: that data was not at hand, or not asked for."
-        )
-    return [*found, *told]
-
-
-def _waiting(names: list[str]) -> list[str]:
-    """Return what is said of runs that are not done: by name, or if there are many, by data."""
-    if len(names) <= NAMED:
-        return [f"{name}: not trained to the end." for name in names]
-    counts = Counter(name.partition("/")[0] for name in names)
-    return [f"{data}: {n:,} runs are not trained to the end." for data, n in counts.items()]
-
-
-def _failure(cell: Cell, failures: dict[str, str]) -> str:
-    # Where files are on this machine is nobody else's business.
-    why = re.sub(r"[^\s'\"]*[/\\](?=[^\s/\\])", "", failures[cell.name])
-    return f"{cell.name}: failed, for {why}"
-
-
-def _failures(runs: Path) -> dict[str, str]:
-    try:
-        found: dict[str, str] = FAILED.validate_json(read_text(runs / FAILURES))
-    except ValueError:
-        return {}
-    return found
-
-
-def first_words(planned: "Plan", facts: Facts) -> list[str]:
-    """Return what is said at the top of the page."""
-    seeds = ", ".join(str(seed) for seed in planned.extent.seeds)
-    methods = dict.fromkeys(cell.config.method.name for cell in planned.cells)
-    spent = [(fact.get("seconds") or {}).get("training", 0.0) for fact in facts.values()]
-    words = [
-        f"{len(facts):,} of {len(planned.cells):,} runs of {len(methods)} methods "
-        f"({', '.join(methods)}), seed {seeds}, by fairtopk {__version__}.",
-        f"Data: {'; '.join(_data_words(planned.found, planned.cells, facts))}.",
-        f"Training took {_span(sum(spent))}, added up over runs.",
-    ]
-    if planned.extent == QUICK:
-        words.append(
-            "This is the quick version: few weights and one seed. It shows that everything "
-            "works, not what methods are worth."
-        )
-    return words
-
-
-def _data_words(found: Iterable[PaperData], cells: list[Cell], facts: Facts) -> list[str]:
-    words = []
-    for one in found:
-        data = DataConfig.model_validate(one.data)
-        names = (
-            facts[c.name]["data"] for c in cells if c.config.data == data and c.name in facts
-        )
-        words.append(f"{one.title} ({next(names, 'no run is done')})")
-    return words
-
-
-def _span(seconds: float) -> str:
-    """Return a time as a person would say it."""
-    minutes = seconds / 60
-    return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
-
-
-RUNS, PAGE = "runs", "index.html"
-
-
-def write_paper(planned: "Plan", out: Path) -> Path:
-    """Write figures, tables, ``results.csv`` and the page of all that is done; return the page.
-
-    Args:
-        planned: What was to be done.
-        out: The folder whose ``runs`` holds what was.
-    """
-    runs = out / RUNS
-    titles = _titles(planned)
-    sweep = with_reranked(runs, collect(runs))
-    results: dict[str, list[Result]] = {found.title: [] for found in planned.found}
-    for result in sweep.results:
-        if folder(result.run) in titles:
-            results[titles[folder(result.run)]].append(result)
-    done = {folder(result.run) for of in results.values() for result in of}
-    facts = {name: _facts(runs / name) for name in done}
-    views = {
-        protocol: [
-            view
-            for found in planned.found
-            if (view := paper_view(found.title, found.paper, protocol, results[found.title]))
-        ]
-        for protocol in ("sampled", "full")
-    }
-    missing = missing_words(planned, sweep, done, runs)
-    sections = _sections(views["sampled"], views["full"], facts, runs, missing)
-    about = About(first_words(planned, facts), missing, RUNS)
-    for section in sections:
-        for drawn in section.figures:
-            write_figure(drawn, out / "figures")
-        for table in (*section.tables, *section.folded):
-            write_table(table, out / "tables")
-    records = (one for title, of in results.items() for one in long_records(title, of))
-    write_records(records, out / "results.csv")
-    write_text(out / PAGE, paper_page(about, sections, out / "figures"))
-    return out / PAGE
-
-
-def _sections(
-    sampled: list[PaperView],
-    full: list[PaperView],
-    facts: Facts,
-    runs: Path,
-    missing: list[str],
-) -> list[Section]:
-    """Return the parts of the page; what of them is not to be had is added to `missing`."""
-    of_full = {view.title: view for view in full}
-    load, pictures, flat = cached_loader(), [], []
-    for view in sampled:  # data by data: the loader keeps the last
-        found = pictures_of(runs, view, load)
-        if isinstance(found, str):
-            missing.append(f"Picture of rankings, {view.title}: left out, for {found}.")
-        else:
-            pictures.append(figures.rankings_figure(f"rankings-{slug(view.title)}", found))
-        flat.append(flattening_table(view, *falls_of(runs, view, load)))
-    both = [[view, *filter(None, [of_full.get(view.title)])] for view in sampled]
-    ablation, protocols = figures.ablation(sampled), figures.protocols(sampled, of_full)
-    for what, drawn in (("gamma varied", ablation), ("both protocols", protocols)):
-        if drawn is None:
-            missing.append(f"The figure with {what}: no runs of it are done.")
-    points = [points_table(view) for view in (*sampled, *full)]
-    chosen = [one for v in sampled for one in chosen_tables(v, of_full.get(v.title), facts)]
-    return [
-        Section(
-            "Accuracy and fairness at top K",
-            "The paper's main figure: mean absolute gap of Eq. 9. Then the same with the "
-            "squared gap, with the gap that the released code computes, and with the gap by "
-            "rank, which knows no scores.",
-            [figures.trade_offs(sampled, gap) for gap in figures.TRADE_OFFS],
-            [],
-            points,
-        ),
-        Section(
-            "Gamma",
-            "The paper's ablation: how much the averages of the penalty remember. SO-RED with "
-            "gamma = 1 remembers nothing: it is NG-DE.",
-            [ablation] if ablation is not None else [],
-            [],
-            [],
-        ),
-        Section(
-            "NDCG and fair loss at C = 0 and 100K",
-            "The paper's table, and beside it what changes from K-SONG.",
-            [],
-            [table for view in sampled for table in spread_tables(view)],
-            [],
-        ),
-        Section(
-            "The most unfair rankings",
-            "The paper's picture: a row is a list, a pixel a position, its colour a group.",
-            pictures,
-            [],
-            [],
-        ),
-        Section("Training time", "As measured here.", [], [time_table(sampled, facts)], []),
-        Section(
-            "Beyond the paper: the full catalogue",
-            "The two protocols can rank methods differently.",
-            [protocols] if protocols is not None else [],
-            [],
-            [],
-        ),
-        Section(
-            "Beyond the paper: in- against post-processing",
-            "What a trained method gives without group labels when serving, and what "
-            "re-rankers give with them.",
-            [figures.in_and_post(sampled)],
-            [choice_table(view, facts) for view in sampled],
-            chosen,
-        ),
-        Section(
-            "Beyond the paper: hypervolume",
-            "One number for a whole trade-off.",
-            [],
-            [hypervolume_table(of, of[0].k) for of in both],
-            [
-                *(hypervolume_table(of, k) for of in both for k in of[0].ks if k != of[0].k),
-                *(published_area_table(view) for view in sampled),
-            ],
-        ),
-        Section(
-            "Beyond the paper: order or scale",
-            "A softmax gap shrinks when scores get flatter, with the order unchanged.",
-            [],
-            flat,
-            [],
-        ),
-    ]
-
-
-def _facts(run: Path) -> dict[str, Any]:
-    """Return what the metrics file of a run says."""
-    return read_result(run / METRICS, Owner(load_config(run / CONFIG)))
-
-
-def _titles(planned: "Plan") -> dict[str, str]:
-    """Return by name of a cell what its data is called."""
-    known = [(DataConfig.model_validate(found.data), found) for found in planned.found]
-    return {
-        cell.name: next(found.title for data, found in known if data == cell.config.data)
-        for cell in planned.cells
-    }

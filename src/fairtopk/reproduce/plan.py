@@ -161,24 +161,23 @@ QUICK = Extent(
 
 def paper_cells(found: Sequence[PaperData], extent: Extent) -> list[Cell]:
     """Return the cells of all data sets, seed by seed."""
-    cells = [cell for one in found for cell in _cells(one, extent)]
-    return sorted(cells, key=lambda cell: cell.config.seed)
-
-
-def _cells(found: PaperData, extent: Extent) -> list[Cell]:
-    base = {
-        "data": found.data,
-        "training": SMALL if found.small else {},
-        "evaluation": {"k": list(KS), "select_k": TRAINED_K},
-    }
+    of_groups = ("fa-ir", "det-greedy", "det-cons", "det-relaxed", "det-const-sort")
+    rerank: list[dict[str, Any]] = [{"method": name} for name in (*of_groups, "exposure-lp")]
+    rerank.append({"method": "group-bonus", "bonus": list(extent.bonus)})
     afterwards = Afterwards(
-        protocols=("sampled", "full"),
-        rerank=tuple(_rerankers(extent)),
-        rerank_of=("k-song",),
+        protocols=("sampled", "full"), rerank=tuple(rerank), rerank_of=("k-song",)
     )
-    methods = [{"k": TRAINED_K, **method} for method in _methods(found, extent)]
-    grid = {"seed": list(extent.seeds), "method": methods}
-    return cells_of(base, grid, afterwards, where=found.title)
+    cells: list[Cell] = []
+    for one in found:
+        base = {
+            "data": one.data,
+            "training": SMALL if one.small else {},
+            "evaluation": {"k": list(KS), "select_k": TRAINED_K},
+        }
+        methods = [{"k": TRAINED_K, **method} for method in _methods(one, extent)]
+        grid = {"seed": list(extent.seeds), "method": methods}
+        cells += cells_of(base, grid, afterwards, where=one.title)
+    return sorted(cells, key=lambda cell: cell.config.seed)
 
 
 def _methods(found: PaperData, extent: Extent) -> Iterator[dict[str, Any]]:
@@ -196,10 +195,3 @@ def _methods(found: PaperData, extent: Extent) -> Iterator[dict[str, Any]]:
         for name in ("so-red", "kso-red"):
             others = [gamma for gamma in GAMMAS if gamma != METHODS[name].gamma_u]
             yield {"name": name, "c": list(extent.ablation), "gamma_u": others}
-
-
-def _rerankers(extent: Extent) -> Iterator[dict[str, Any]]:
-    for name in ("fa-ir", "det-greedy", "det-cons", "det-relaxed", "det-const-sort"):
-        yield {"method": name}
-    yield {"method": "exposure-lp"}
-    yield {"method": "group-bonus", "bonus": list(extent.bonus)}

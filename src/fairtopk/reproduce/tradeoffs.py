@@ -1,33 +1,31 @@
 """Which method gives most: areas under trade-offs, and the smallest gap for 1 % of NDCG.
 
-Of each method the point that is chosen on validation, at every K and by both protocols.
-
-Changes are from K-SONG of the same seed.
+The latter for the point of each method that is chosen on validation, at every K and by both
+protocols. Changes are from K-SONG of the same seed.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from fairtopk.metrics.names import MSE, TERMS
 from fairtopk.metrics.names import PROTOCOLS as LABELS
-from fairtopk.reporting.curves import Cell, Point, seed_mean
+from fairtopk.reporting.curves import Point, seed_mean
 from fairtopk.reporting.figures import slug
-from fairtopk.reproduce.tables import PaperTable, Row, joined, measured, percent, shown
+from fairtopk.reproduce.tables import PaperTable, Row, measured, percent, shown
 from fairtopk.reproduce.views import (
     BASE,
     LOSS,
     NAMES,
-    PLUS,
     Choice,
     Facts,
     PaperView,
     by_seed,
     change_of,
     choose,
-    difference_of,
     folders,
     weight_of,
 )
@@ -50,23 +48,17 @@ AREA = (
 )
 
 
-class Area(NamedTuple):
-    """What a column of areas is of; the last is what it is called."""
-
-    view: PaperView
-    gap: str
-    k: int
-    words: str
+Area = tuple[PaperView, str, int, str]  # a column: view, gap, K and what it is called
 
 
 def hypervolume_table(views: Sequence[PaperView], k: int) -> PaperTable:
     """Return the area that each method dominates at a K, of one data set by every protocol."""
     columns = [
-        Area(view, gap, k, f"{PROTOCOLS[view.protocol]}, {words}")
+        (view, gap, k, f"{PROTOCOLS[view.protocol]}, {words}")
         for view in views
         for gap, words in GAPS.items()
     ]
-    title = views[0].title if views else ""
+    title = views[0].title
     name, of = f"hypervolume-{slug(title)}-{k}", f"hypervolume of each method, K = {k}"
     return _area_table(name, f"{title}: {of}", columns)
 
@@ -74,9 +66,7 @@ def hypervolume_table(views: Sequence[PaperView], k: int) -> PaperTable:
 def published_area_table(view: PaperView) -> PaperTable:
     """Return the areas by the other two gaps of the paper and its code, at every K."""
     columns = [
-        Area(view, gap, k, f"{words}, K = {k}")
-        for gap, words in PUBLISHED.items()
-        for k in view.ks
+        (view, gap, k, f"{words}, K = {k}") for gap, words in PUBLISHED.items() for k in view.ks
     ]
     of = f"hypervolume of each method by other gaps, {PROTOCOLS[view.protocol]}"
     return _area_table(
@@ -85,31 +75,42 @@ def published_area_table(view: PaperView) -> PaperTable:
 
 
 def _area_table(name: str, title: str, columns: Sequence[Area]) -> PaperTable:
-    named = {method: None for area in columns for method, of in _series(area.view) if of}
     rows: list[Row] = []
     records: list[Mapping[str, Any]] = []
-    for method in named:
+    for method in dict.fromkeys(method for view, *_ in columns for method in _penalised(view)):
         cells: list[str] = []
-        runs: dict[str, None] = {}
+        runs: list[str] = []
         for view, gap, k, _ in columns:
-            series = dict(_series(view))
-            points = series.get(method, [])
-            areas, ours = (_areas(view, of, gap, k) for of in (points, series.get(OURS, [])))
-            area, ahead = seed_mean([*areas.values()]), difference_of(areas, ours)
-            runs |= dict.fromkeys(run for point in points for run in folders(point))
-            cells.append(_area_text(area, ahead if method != OURS else None))
+            points = _penalised(view).get(method, [])
+            areas = _areas(view, points, gap, k)
+            ours = _areas(view, _penalised(view).get(OURS, []), gap, k)
+            area = seed_mean([*areas.values()])
+            ahead = seed_mean([areas[seed] - ours[seed] for seed in areas if seed in ours])
+            text, told = "not measured", dict[str, Any]()
+            if area.seeds:
+                told = {"share": area.mean, "low": area.low, "high": area.high}
+                told |= {"seeds": area.seeds, "ahead": ahead.mean}
+                told |= {"ahead_low": ahead.low, "ahead_high": ahead.high}
+                several = area.seeds > 1
+                interval = f"±{100 * area.half:.1f}" if several else "(one seed)"
+                text = f"{100 * area.mean:.1f} % {interval}"
+                if several and ahead.seeds > 1 and method != OURS:
+                    text += f" ({100 * ahead.mean:+.1f} ±{100 * ahead.half:.1f})"
+            cells.append(text)
+            own = [run for point in points for run in folders(point)]
+            runs += own
             about = {"method": method, "protocol": view.protocol, "gap": gap, "k": k}
-            of = joined(tuple(r for p in points for r in folders(p)))
-            records.append(about | _area_record(area, ahead) | {"runs": of})
-        rows.append(Row((method, *cells), tuple(runs)))
-    return PaperTable(
-        name, title, ("Method", *(area.words for area in columns)), rows, records, [AREA]
-    )
+            records.append(about | told | {"runs": " ".join(own)})
+        rows.append(Row((method, *cells), tuple(dict.fromkeys(runs))))
+    header = ("Method", *(words for *_, words in columns))
+    return PaperTable(name, title, header, rows, records, [AREA], ruled=False)
 
 
-def _series(view: PaperView) -> Iterator[tuple[str, list[Point]]]:
-    for name, points in (*view.curves.items(), *view.reranked.items()):
-        yield name, [point for point in points if point.penalised]
+def _penalised(view: PaperView) -> dict[str, list[Point]]:
+    """Return the penalised points of each trained method and re-ranker that has any."""
+    series = view.curves | view.reranked
+    found = {name: [point for point in series[name] if point.penalised] for name in series}
+    return {name: points for name, points in found.items() if points}
 
 
 def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, float]:
@@ -132,61 +133,37 @@ def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, 
     return found
 
 
-def _area_text(area: Cell, ahead: Cell | None) -> str:
-    if not area.seeds:
-        return "not measured"
-    text = f"{100 * area.mean:.1f} %"
-    if area.seeds < 2:
-        return f"{text} (one seed)"
-    text = f"{text} ±{100 * area.half:.1f}"
-    if ahead is None or ahead.seeds < 2:
-        return text
-    return f"{text} ({100 * ahead.mean:+.1f} ±{100 * ahead.half:.1f})"
-
-
-def _area_record(area: Cell, ahead: Cell) -> dict[str, Any]:
-    if not area.seeds:
-        return {}
-    shown = {"share": area.mean, "low": area.low, "high": area.high, "seeds": area.seeds}
-    return shown | {"ahead": ahead.mean, "ahead_low": ahead.low, "ahead_high": ahead.high}
-
-
 def choice_table(view: PaperView, facts: Facts) -> PaperTable:
     """Return the smallest gap of each method for 1 % of NDCG, in- against post-processing."""
-    base, rows = view.base, []
-    records: list[Mapping[str, Any]] = []
-    ndcg = f"ndcg@{view.k}"
-    for gap, words in GAPS.items():
-        first, metric = True, f"{gap}@{view.k}"
-        for name, points in _series(view):
-            if base is None or not points:
-                continue
-            found = choose(points, base, gap, view.k, facts)
-            point, runs = found.point, folders(found.point)
-            loss, cut = (
-                change_of(by_seed(point, name), by_seed(base, name)).mean
-                for name in (ndcg, metric)
-            )
-            needs = "yes" if name in view.reranked or "labels" in name else "no"
-            cells = (words, name, needs, found.label, found.how)
-            numbers = (measured(point, ndcg), percent(loss), measured(point, metric))
-            rows.append(Row((*cells, *numbers, percent(cut)), runs, begins=first))
-            first = False
-            records.append(
-                {
-                    "gap": gap,
-                    "method": name,
-                    "needs_labels_when_serving": needs,
-                    "weight": point.label,
-                    "within": found.within,
-                    "chosen": found.how,
-                    "ndcg": point.mean(ndcg),
-                    "ndcg_change": loss,
-                    "value": point.mean(metric),
-                    "gap_change": cut,
-                    "runs": joined(runs),
-                }
-            )
+    base, ndcg = view.base, f"ndcg@{view.k}"
+    rows, records = [], []
+    for gap, (name, points) in product(GAPS, _penalised(view).items()):
+        if base is None:
+            break
+        found = choose(points, base, gap, view.k, facts)
+        point, runs, metric = found.point, folders(found.point), f"{gap}@{view.k}"
+        loss, cut = (
+            change_of(by_seed(point, of), by_seed(base, of)).mean for of in (ndcg, metric)
+        )
+        needs = "yes" if name in view.reranked or "labels" in name else "no"
+        cells = (GAPS[gap], name, needs, found.label, found.how)
+        numbers = (measured(point, ndcg), percent(loss), measured(point, metric), percent(cut))
+        rows.append(Row((*cells, *numbers), runs))
+        records.append(
+            {
+                "gap": gap,
+                "method": name,
+                "needs_labels_when_serving": needs,
+                "weight": point.label,
+                "within": found.within,
+                "chosen": found.how,
+                "ndcg": point.mean(ndcg),
+                "ndcg_change": loss,
+                "value": point.mean(metric),
+                "gap_change": cut,
+                "runs": " ".join(runs),
+            }
+        )
     notes = [
         f"Of each method the weight with the smallest gap among those that lose at most "
         f"{100 * LOSS:g} % of K-SONG's NDCG. On validation: both were read off validation "
@@ -216,7 +193,7 @@ MEASURES = {
     "rank_exposure_gap": "By rank",
 }
 SIGNED = "rank_exposure_gap_signed"
-BLIND = (BASE, NAMES["song"], NAMES["listnet"])
+BLIND = (NAMES["song"], NAMES["listnet"])
 CHANCE = f"{BASE}, labels shuffled"
 NOTES = [
     "± is a 95 % interval over seeds, by Student's t; with one seed there is none. Changes are "
@@ -234,47 +211,71 @@ def chosen_tables(view: PaperView, full: PaperView | None, facts: Facts) -> list
         full: Of the full catalogue, if that was measured.
         facts: Of each run; they tell which epoch was kept.
     """
+    tables: list[PaperTable] = []
     if view.base is None:
-        return []
-    found = []
+        return tables
     for gap in GAPS:
-        choices = dict(_choices(view, view.base, gap, facts))
-        found += [_table(gap, choices, of) for of in (view, full) if of is not None]
-    return found
+        choices = {
+            name: choose(points, view.base, gap, view.k, facts)
+            for name, points in _penalised(view).items()
+        }
+        tables += [_chosen_table(gap, choices, of) for of in (view, full) if of is not None]
+    return tables
 
 
-def _choices(
-    view: PaperView, base: Point, gap: str, facts: Facts
-) -> Iterator[tuple[str, Choice]]:
-    """Yield each method with a penalty, or re-ranker, with its chosen point."""
-    for name, points in (*view.curves.items(), *view.reranked.items()):
-        penalised = [point for point in points if point.penalised]
-        if penalised:
-            yield name, choose(penalised, base, gap, view.k, facts)
-
-
-def _table(gap: str, choices: Mapping[str, Choice], view: PaperView) -> PaperTable:
+def _chosen_table(gap: str, choices: Mapping[str, Choice], view: PaperView) -> PaperTable:
+    """Return what chosen weights give by a view's protocol, at every K."""
+    # Name, point, weight in words and how it was chosen, of each method of the view.
+    lines: list[tuple[str, Point, str, str]] = []
+    of_base: dict[str, dict[int, float]] = {}
+    if view.base is not None:
+        lines += [(name, view.base, "none", "") for name in (BASE, CHANCE)]
+        others = [name for name in BLIND if name in view.curves]
+        lines += [(name, view.curves[name][0], "none", "") for name in others]
+        series = _penalised(view)
+        for name, choice in choices.items():
+            for point in series.get(name, []):
+                if weight_of(point) == weight_of(choice.point):
+                    lines.append((name, point, choice.label, choice.how))
+        names = [f"{metric}@{k}" for metric in MEASURES for k in view.ks]
+        of_base = {name: by_seed(view.base, name) for name in names}
     rows: list[Row] = []
     records: list[dict[str, Any]] = []
-    for name, point, label, how in _lines(choices, view):
-        for place, k in enumerate(view.ks):
+    for name, point, label, how in lines:
+        runs, first = folders(point), (name, label, str(len(point.results)))
+        for k in view.ks:
             about: dict[str, Any] = {"chosen_for": gap, "protocol": view.protocol}
             about |= {"method": name, "weight": label, "chosen": how, "k": k}
-            cells, found = _cells(name, point, view, k)
-            runs = folders(point)
-            first = (name, label, str(len(point.results))) if not place else ("", "", "")
-            rows.append(Row((*first, str(k), *cells), runs, begins=not place))
-            records += [about | one | {"runs": joined(runs)} for one in found]
+            cells: list[str] = []
+            for metric in (*MEASURES, SIGNED):
+                values = by_seed(point, f"{metric}{'_floor' if name == CHANCE else ''}@{k}")
+                mean = sum(values.values()) / len(values) if values else math.nan
+                told: dict[str, Any] = {"metric": metric, "mean": mean, "seeds": len(values)}
+                if metric == SIGNED:
+                    cells.append(f"{mean:+.2g}" if not math.isnan(mean) else number(None))
+                else:
+                    change = change_of(values, of_base[f"{metric}@{k}"])
+                    told |= {"change": change.mean, "low": change.low, "high": change.high}
+                    text = f"{100 * change.mean:+.1f} %"
+                    if change.seeds > 1:
+                        text += f" ±{100 * change.half:.1f}"
+                    known = name != BASE and not math.isnan(change.mean)
+                    cells.append(shown(mean) if values else number(None))
+                    cells.append(text if known else number(None))
+                records.append(about | told | {"runs": " ".join(runs)})
+            rows.append(Row((*first, str(k), *cells), runs))
+            first = ("", "", "")  # said once
     columns = [text for words in MEASURES.values() for text in (words, "change")]
-    lists = PROTOCOLS[view.protocol]
+    of_gap = f"of {GAPS[gap]}" if gap == "exposure_gap" else GAPS[gap]
     return PaperTable(
         f"chosen-{gap}-{slug(view.title)}-{view.protocol}",
-        f"{view.title}, {lists}: chosen for the gap {_words(gap)} at {100 * LOSS:g} % of NDCG",
+        f"{view.title}, {PROTOCOLS[view.protocol]}: chosen for the gap {of_gap} at "
+        f"{100 * LOSS:g} % of NDCG",
         ("Method", "Weight", "Seeds", "K", *columns, "By rank, signed"),
         rows,
         records,
         [
-            f"Of each trained method the weight with the smallest gap {_words(gap)} among "
+            f"Of each trained method the weight with the smallest gap {of_gap} among "
             f"those that lose at most {100 * LOSS:g} % of NDCG, at K = {view.k} on sampled "
             f"validation lists; re-rankers in hindsight, on test lists. Where all lose more, "
             f"it is the one that loses least.",
@@ -282,62 +283,3 @@ def _table(gap: str, choices: Mapping[str, Choice], view: PaperView) -> PaperTab
         ],
         texts=2,
     )
-
-
-def _lines(
-    choices: Mapping[str, Choice], view: PaperView
-) -> Iterator[tuple[str, Point, str, str]]:
-    """Yield name, point, weight in words and how it was chosen, of each method of a view."""
-    base = view.base
-    if base is None:
-        return
-    yield BASE, base, "none", ""
-    yield CHANCE, base, "none", ""
-    for name in BLIND[1:]:
-        if name in view.curves:
-            yield name, view.curves[name][0], "none", ""
-    for name, choice in choices.items():
-        points = view.reranked.get(name, []) if PLUS in name else view.curves.get(name, [])
-        weight = weight_of(choice.point)
-        point = next(
-            (one for one in points if one.penalised and weight_of(one) == weight), None
-        )
-        if point is not None:
-            yield name, point, choice.label, choice.how
-
-
-def _cells(
-    name: str, point: Point, view: PaperView, k: int
-) -> tuple[tuple[str, ...], list[dict[str, Any]]]:
-    """Return the cells of a point at a K, and a record for each metric."""
-    assert view.base is not None
-    cells: list[str] = []
-    records: list[dict[str, Any]] = []
-    told: dict[str, Any]
-    for metric in (*MEASURES, SIGNED):
-        blind = by_seed(view.base, f"{metric}@{k}")
-        asked = f"{metric}{'_floor' if name == CHANCE else ''}@{k}"
-        values = by_seed(point, asked)
-        mean = sum(values.values()) / len(values) if values else math.nan
-        change = change_of(values, blind)
-        signed = metric == SIGNED
-        if signed:
-            cells.append(f"{mean:+.2g}" if not math.isnan(mean) else number(None))
-        else:
-            cells += [shown(mean) if values else number(None), _change_text(change, name)]
-        told = {"metric": metric, "mean": mean, "seeds": len(values)}
-        if not signed:
-            told |= {"change": change.mean, "low": change.low, "high": change.high}
-        records.append(told)
-    return tuple(cells), records
-
-
-def _change_text(change: Cell, name: str) -> str:
-    if name == BASE or math.isnan(change.mean):
-        return number(None)
-    text = f"{100 * change.mean:+.1f} %"
-    return text if change.seeds < 2 else f"{text} ±{100 * change.half:.1f}"
-
-
-def _words(gap: str) -> str:
-    return f"of {GAPS[gap]}" if gap == "exposure_gap" else GAPS[gap]

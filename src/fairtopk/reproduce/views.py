@@ -7,7 +7,7 @@ lose at most 1 % of NDCG.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -107,13 +107,18 @@ def paper_view(
     found = [result for result in results if result.lists["protocol"] == protocol]
     if not found:
         return None
-    named: dict[tuple[str, float | None], list[Result]] = {}
+    named: dict[tuple[str, float | None], list[Result]] = {}  # by curve and varied gamma
     reranked: dict[str, list[Result]] = {}
     for result in found:
-        if PLUS in result.run.method:
-            reranked.setdefault(_reranker(result.run), []).append(result)
-        else:
-            named.setdefault(_series(result.run), []).append(result)
+        settings = result.run.settings
+        method, _, reranker = result.run.method.partition(" (")[0].partition(PLUS)
+        name, gamma = NAMES.get(method, method), settings.get("method.gamma_u")
+        if reranker:
+            reranked.setdefault(f"{name}{PLUS}{reranker}", []).append(result)
+            continue
+        if settings.get("method.preset") == "paper":
+            name, gamma = ALGORITHM_1 if method == "kso-red" else f"{name}, preset paper", None
+        named.setdefault((name, gamma), []).append(result)
     curves = {
         name: _by_weight(name, named[name, None]) for name in ORDER if (name, None) in named
     }
@@ -132,19 +137,6 @@ def paper_view(
         gammas=_gammas(curves, named),
         reranked={name: _by_weight(name, runs) for name, runs in sorted(reranked.items())},
     )
-
-
-def _series(run: Run) -> tuple[str, float | None]:
-    """Return the name of a run's curve, and its gamma where that is varied."""
-    method = run.method.partition(" (")[0]
-    if run.settings.get("method.preset") == "paper":
-        return (ALGORITHM_1 if method == "kso-red" else f"{NAMES[method]}, preset paper"), None
-    return NAMES.get(method, method), run.settings.get("method.gamma_u")
-
-
-def _reranker(run: Run) -> str:
-    method, _, reranker = run.method.partition(" (")[0].partition(PLUS)
-    return f"{NAMES.get(method, method)}{PLUS}{reranker}"
 
 
 def _gammas(
@@ -190,11 +182,6 @@ def change_of(values: BySeed, blind: BySeed) -> Cell:
     return seed_mean([values[s] / blind[s] - 1 for s in values if blind.get(s)])
 
 
-def difference_of(values: BySeed, others: BySeed) -> Cell:
-    """Return by how much a metric of one model is above another's."""
-    return seed_mean([values[s] - others[s] for s in values if s in others])
-
-
 def by_seed(point: Point, metric: str) -> dict[int, float]:
     """Return a metric of each seed of a point that has it."""
     found = {one.run.seed: one.metrics.get(metric, {}).get("mean") for one in point.results}
@@ -211,18 +198,13 @@ class Choice(NamedTuple):
         point: The chosen one; where all lose more, the one that loses least.
         within: Whether it loses no more, by what it was chosen by.
         how: In words, by what.
-        judged: On which lists a loss was counted.
+        label: The weight of the point, and whether more is lost for it.
     """
 
     point: Point
     within: bool
     how: str
-    judged: str
-
-    @property
-    def label(self) -> str:
-        """The weight of the point, and whether more is lost for it."""
-        return self.point.label + ("" if self.within else f", loses more on {self.judged}")
+    label: str
 
 
 def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
@@ -235,70 +217,45 @@ def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts)
         k: Of both.
         facts: Of each run; they tell which epoch was kept.
     """
-    metrics = (f"ndcg@{k}", f"{gap}@{k}")
-    names = tuple(f"valid_{metric}" for metric in metrics)
-    tried = [
-        _tried(point, base, lambda result: _kept(result, facts), names) for point in points
-    ]
+    metrics = f"ndcg@{k}", f"{gap}@{k}"
     how, judged = "on validation", "validation"
-    if any(math.isnan(one.ndcg + one.gap) for one in tried):
+    tried = [(point, *_shares(point, base, metrics, facts)) for point in points]
+    if any(math.isnan(ndcg + of_gap) for _, ndcg, of_gap in tried):
         how, judged = "in hindsight", "test"
-        tried = [_tried(point, base, _means, metrics) for point in points]
+        tried = [(point, *_shares(point, base, metrics, None)) for point in points]
     if len(points) == 1:
         how = "one setting"
-    within = [one for one in tried if one.ndcg >= 1 - LOSS]
-    if within:
-        return Choice(min(within, key=lambda one: _last(one.gap)).point, True, how, judged)
-    return Choice(max(tried, key=lambda one: -_last(-one.ndcg)).point, False, how, judged)
+    within = [one for one in tried if one[1] >= 1 - LOSS]
+    if within:  # what is not known is never smaller
+        point = min(within, key=lambda one: (math.isnan(one[2]), one[2]))[0]
+        return Choice(point, True, how, point.label)
+    point = max(tried, key=lambda one: (not math.isnan(one[1]), one[1]))[0]
+    return Choice(point, False, how, f"{point.label}, loses more on {judged}")
 
 
-class Tried(NamedTuple):
-    """A point that may be chosen.
+def _shares(
+    point: Point, base: Point, metrics: tuple[str, str], facts: Facts | None
+) -> tuple[float, float]:
+    """Return NDCG as a share of the base's of the same seeds, and the gap; NaN if not known.
 
-    Attributes:
-        point: Which.
-        ndcg: As a share of the base's of the same seeds.
-        gap: Its mean over seeds.
+    Both are those of validation lists at the epoch that was kept, or without `facts` those of
+    test lists.
     """
-
-    point: Point
-    ndcg: float
-    gap: float
-
-
-def _tried(
-    point: Point,
-    base: Point,
-    read: Callable[[Result], Mapping[str, float]],
-    names: tuple[str, ...],
-) -> Tried:
-    """Return a point by what is read of each of its runs; NaN where that is not known."""
     seeds = {result.run.seed for result in point.results}
     blind = [result for result in base.results if result.run.seed in seeds]
-    ndcg, gap = (_mean_of(point.results, read, name) for name in names)
-    return Tried(point, ndcg / _mean_of(blind, read, names[0]), gap)
 
+    def mean(results: Sequence[Result], metric: str) -> float:
+        values = []
+        for result in results:
+            if facts is None:
+                value = result.metrics.get(metric, {}).get("mean")
+            else:  # epochs count anew in each phase, and the last is the method's
+                epoch = facts.get(result.run.name, {}).get("chosen_epoch")
+                kept = [one for one in result.run.log if one.get("epoch") == epoch]
+                known = kept and epoch is not None
+                value = kept[-1].get(f"valid_{metric}") if known else None
+            values.append(math.nan if value is None else value)
+        return sum(values) / len(values) if values else math.nan
 
-def _mean_of(
-    results: Sequence[Result], read: Callable[[Result], Mapping[str, float]], name: str
-) -> float:
-    values = [read(result).get(name, math.nan) for result in results]
-    return sum(values) / len(values) if values else math.nan
-
-
-def _means(result: Result) -> dict[str, float]:
-    """Return what was measured on test lists, as far as it is defined."""
-    means = {name: cell["mean"] for name, cell in result.metrics.items()}
-    return {name: mean for name, mean in means.items() if mean is not None}
-
-
-def _last(value: float) -> float:
-    """Return a value, or infinity where it is not known."""
-    return math.inf if math.isnan(value) else value
-
-
-def _kept(result: Result, facts: Facts) -> Mapping[str, Any]:
-    """Return the record of the epoch that was kept; epochs count anew in each phase."""
-    epoch = facts.get(result.run.name, {}).get("chosen_epoch")
-    kept = [record for record in result.run.log if record.get("epoch") == epoch]
-    return kept[-1] if kept and epoch is not None else {}
+    ndcg, gap = metrics
+    return mean(point.results, ndcg) / mean(blind, ndcg), mean(point.results, gap)
