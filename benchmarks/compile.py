@@ -54,7 +54,6 @@ def main() -> None:
 def watch_demo(out: Path, *, with_types: bool) -> None:
     """Run the demo in this process, and print what was compiled."""
     import numba.core.event as events
-    from rich.console import Console
 
     from fairtopk.cli.demo import run_demo
 
@@ -82,7 +81,7 @@ def watch_demo(out: Path, *, with_types: bool) -> None:
 
     events.register("numba:compile", Watch())
     with redirect_stdout(io.StringIO()):
-        run_demo(Console(), out)
+        run_demo(out)
     kernels: dict[str, list[Compilation]] = defaultdict(list)
     for one in found:
         kernels[one.kernel].append(one)

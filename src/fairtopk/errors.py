@@ -67,21 +67,11 @@ class Stopped(BaseException):
 STOPS = (KeyboardInterrupt, Stopped)  # raised when a user stops a command
 
 
-def stop(number: int) -> NoReturn:
-    """Raise what a signal stands for."""
+def stop(number: int, frame: FrameType | None = None) -> NoReturn:
+    """Raise what a signal stands for: a handler that leaves nothing half-written."""
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     raise Stopped(number)
-
-
-@contextmanager
-def ending_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end a command as Ctrl-C does, leaving nothing half-written.
-
-    One that is ignored, as SIGHUP is under nohup, stays ignored.
-    """
-    with _handling(lambda number, frame: stop(number), ENDING):
-        yield
 
 
 @contextmanager
@@ -100,15 +90,15 @@ def finishing_steps() -> Iterator[Callable[[], int | None]]:
             stop(number)
         asked = number
 
-    with _handling(note, [signal.SIGINT, *ENDING]):
+    with handling(note, [signal.SIGINT, *ENDING]):
         yield lambda: asked
 
 
 @contextmanager
-def _handling(
+def handling(
     handler: Callable[[int, FrameType | None], None], numbers: list[signal.Signals]
 ) -> Iterator[None]:
-    """Handle some signals for a while."""
+    """Handle some signals for a while; one that is ignored, as SIGHUP under nohup, stays so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -11,9 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 # What steers a terminal, breaks a line, or turns the direction of the text around it.
-STEERING = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
+STEERING = [*range(0x20), *range(0x7F, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F)]
+STEERING += [*range(0x2066, 0x206A), *range(0xD800, 0xE000), 0xFEFF]
+WRITTEN_OUT = {
+    code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in STEERING
+}
 LONGEST_SHOWN = 80  # characters of a value in a message
 UNDEFINED, DASH = "undefined", "\u2013"
 
@@ -30,12 +32,7 @@ def printable(text: str) -> str:
         >>> printable("a\x1b[31m\nb")
         'a\\x1b[31m\\x0ab'
     """
-
-    def written_out(found: re.Match[str]) -> str:
-        code = ord(found[0])
-        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
-
-    return STEERING.sub(written_out, text)
+    return text.translate(WRITTEN_OUT)
 
 
 def literal(text: str, *, style: str = "") -> Text:

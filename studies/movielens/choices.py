@@ -18,7 +18,7 @@ from typing import Any
 
 import polars as pl
 
-from fairtopk.cli.sweep import SweepProgress, say_failures, say_room
+from fairtopk.cli.sweep import say_failures, say_room, sweep_progress
 from fairtopk.reproduce.views import change_of
 from fairtopk.runs.grid import Afterwards, Cell, cells_of
 from fairtopk.runs.result import METRICS, Owner, read_result
@@ -74,7 +74,7 @@ def main() -> None:
         bring_back(every, asked.out, records)
     say_room(every, asked.out, None)
     try:
-        with SweepProgress(every) as progress:
+        with sweep_progress(every, "the same command") as progress:
             outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
     finally:  # of what is done when it is stopped
         keep(every, asked.out, records)

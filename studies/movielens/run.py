@@ -23,7 +23,7 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
-from fairtopk.cli.sweep import SweepProgress, say_failures, say_room
+from fairtopk.cli.sweep import say_failures, say_room, sweep_progress
 from fairtopk.reporting.figures import slug
 from fairtopk.reproduce.output import RUNS, Plan, reproduce, write_paper
 from fairtopk.reproduce.plan import FULL, KS, TRAINED_K, find_data, paper_cells
@@ -59,7 +59,7 @@ def main() -> None:
             write_paper(planned, asked.out)
         else:
             say_room(planned.cells, runs, None)
-            with SweepProgress(planned.cells) as progress:
+            with sweep_progress(planned.cells, "the same command") as progress:
                 outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
             say_failures(outcome, "rerun the command")
     finally:  # of what is done when it is stopped

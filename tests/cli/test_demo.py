@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from fairtopk.cli import demo
-from fairtopk.cli.console import console
 from fairtopk.errors import InputError
 
 pytestmark = pytest.mark.slow
@@ -35,7 +34,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "train_run", stopped_after(1))
         with pytest.raises(KeyboardInterrupt):
-            demo.run_demo(console, out)
+            demo.run_demo(out)
     (out / "report.html").write_text("of an earlier demo")
     (out / "notes.txt").write_text("mine")
     ended = subprocess.run(
@@ -130,10 +129,10 @@ def test_a_folder_that_no_demo_made_is_refused_and_untouched(tmp_path: Path) -> 
     (tmp_path / "kso-red").mkdir()
     (tmp_path / "kso-red" / "config.toml").write_text("of a sweep")
     with pytest.raises(InputError, match="not from an earlier demo"):
-        demo.run_demo(console, tmp_path)
+        demo.run_demo(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kso-red"]
     with pytest.raises(InputError, match="is not a folder; choose another --out"):
-        demo.run_demo(console, tmp_path / "kso-red" / "config.toml")
+        demo.run_demo(tmp_path / "kso-red" / "config.toml")
     assert (tmp_path / "kso-red" / "config.toml").read_text() == "of a sweep"
 
 
@@ -145,9 +144,9 @@ def test_a_link_in_a_demos_folder_is_removed_and_not_followed(
     elsewhere.mkdir()
     (elsewhere / "mine").write_text("mine")
     with pytest.raises(KeyboardInterrupt):
-        demo.run_demo(console, out)
+        demo.run_demo(out)
     (out / "kso-red").symlink_to(elsewhere)
     with pytest.raises(KeyboardInterrupt):
-        demo.run_demo(console, out)
+        demo.run_demo(out)
     assert not (out / "kso-red").exists()
     assert (elsewhere / "mine").read_text() == "mine"

@@ -60,7 +60,7 @@ def demo(
     """
     from fairtopk.cli.demo import run_demo
 
-    page = run_demo(console, out)
+    page = run_demo(out)
     say(f"written to {page}; open it in a browser")
 
 

@@ -14,20 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bars
 from typer.exceptions import TyperException
 
-from fairtopk.errors import Exit, InputError, Stopped, ending_in_order
-from fairtopk.terminal import printable, shown
+from fairtopk.errors import ENDING, STOPS, Exit, InputError, Stopped, handling, stop
+from fairtopk.terminal import Progress, printable, shown
 
 if TYPE_CHECKING:
     from fairtopk.runs.run import Hooks
@@ -40,10 +32,7 @@ BYTES_OF_A_LINE = 10**8  # of a download of unknown size
 
 
 class _Plain(Console):
-    """Prints literal text: no markup, no names of emojis, no colours for numbers."""
-
-    def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+    """A console that outlives its reader."""
 
     def on_broken_pipe(self) -> None:
         """Keep working in silence (`| head`): files and exit code stay the same."""
@@ -51,8 +40,9 @@ class _Plain(Console):
         _let_go(self.file.fileno())
 
 
-console = _Plain()
-errors = _Plain(stderr=True)
+# Text is literal: no markup, no names of emojis, no colours for numbers.
+console = _Plain(markup=False, emoji=False, highlight=False)
+errors = _Plain(stderr=True, markup=False, emoji=False, highlight=False)
 
 
 def say(sentence: str) -> None:
@@ -84,17 +74,22 @@ def run(app: typer.Typer) -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         _check_words(words)
-        with ending_in_order():
+        with handling(stop, ENDING):
             code = app(words, standalone_mode=False) or Exit.DONE
         if code == Exit.INTERRUPTED:  # typer's answer to Ctrl-C
             raise KeyboardInterrupt
         sys.exit(code)
-    except (KeyboardInterrupt, typer.Abort):
-        _end("stopped", Exit.INTERRUPTED, debug=debug)
-    except Stopped as stopped:
-        _end("stopped", stopped.exit_code, debug=debug)
-    except Exception as error:
-        _end(*_sentence(error), debug=debug)
+    except (Exception, *STOPS) as error:
+        if debug:
+            for line in traceback.format_exc().splitlines():
+                errors.print(printable(line), soft_wrap=True)
+        sentence, code = _sentence(error)
+        say_error(sentence)
+        try:
+            sys.stdout.flush()
+        except OSError:  # it was what failed, and would fail once more when Python ends
+            _let_go(sys.stdout.fileno())
+        sys.exit(code)
 
 
 def lengths(text: str) -> list[int]:
@@ -108,67 +103,47 @@ def lengths(text: str) -> list[int]:
     return ks
 
 
-def as_separator(text: str) -> str:
-    r"""Return the separator of a CSV; a shell hands a tab over as ``\\t``."""
-    return "\t" if text == "\\t" else text
+@contextmanager
+def progress_bar(*, unit: str | None = "", pause: float | None = None) -> Iterator[Progress]:
+    """Yield a function that shows how far a command is; a total of 0 is unknown.
 
-
-class ProgressBar:
-    """Shows how far a command is: a bar on a terminal, a line each tenth of the way elsewhere.
+    It draws a bar on a terminal, and prints a line each tenth of the way elsewhere.
 
     Args:
-        unit: What is counted, such as "users"; "" shows a percentage.
+        unit: What is counted, such as "users"; "" shows a percentage, None no figure in a line.
         pause: Seconds between two lines, instead of a line each tenth of the way.
     """
+    column = progress.MofNCompleteColumn() if unit else progress.TaskProgressColumn()
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn() if unit == "bytes" else column,
+        progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("", total=None)
+    last_tenth, last_time = 0, time.monotonic()
 
-    def __init__(self, *, unit: str = "", pause: float | None = None) -> None:
-        self.unit, self.pause = unit, pause
-        self.tenth, self.last = 0, time.monotonic()
-        counts = {"": TaskProgressColumn, "bytes": DownloadColumn}
-        self.bar = Bars(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            counts.get(unit, MofNCompleteColumn)(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self.task = self.bar.add_task("", total=None)
-
-    def __enter__(self) -> "ProgressBar":
-        self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.bar.stop()
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Show what is being done, and how much of it; a total of 0 is unknown."""
+    def show(what: str, done: int, total: int) -> None:
+        nonlocal last_tenth, last_time
         if console.is_terminal:
-            self.draw(what, done, total)
-        elif self.is_due(done, total):
-            if self.unit:
-                say(f"{what}: {done:,}{f' of {total:,}' if total else ''} {self.unit}")
-            else:
-                say(f"{what}: {100 * done // total} %" if total else what)
-
-    def draw(self, what: str, done: int, total: int) -> None:
-        """Draw the bar."""
-        self.bar.update(
-            self.task, description=printable(what), completed=done, total=total or None
-        )
-
-    def is_due(self, done: int, total: int) -> bool:
-        """Return whether a line is due."""
+            text = printable(what)
+            bar.update(task, description=text, completed=done, total=total or None)
+            return
         tenth = 10 * done // total if total else done // BYTES_OF_A_LINE
-        if self.pause is not None:
-            due = time.monotonic() - self.last >= self.pause
+        now = time.monotonic()
+        if tenth <= last_tenth if pause is None else now - last_time < pause:
+            return
+        last_tenth, last_time = tenth, now
+        if unit:
+            say(f"{what}: {done:,}{f' of {total:,}' if total else ''} {unit}")
         else:
-            due = tenth > self.tenth
-        if due:
-            self.tenth, self.last = tenth, time.monotonic()
-        return due
+            say(f"{what}: {100 * done // total} %" if total and unit is not None else what)
+
+    with bar:
+        yield show
 
 
 @contextmanager
@@ -177,30 +152,25 @@ def training_progress(what: str) -> Iterator["Hooks"]:
     from fairtopk.runs.run import Hooks
 
     text = what
-    with ProgressBar() as bar:
+    with progress_bar(unit=None) as bar:
 
         def show(trainer: "AnyTrainer", record: "Record | None") -> None:
             nonlocal text
-            done, total = trainer.progress.total, trainer.total_steps()
             if record is not None:
                 for alarm in record.get("alarms", []):
                     say(f"alarm, epoch {record['epoch']}: {alarm}")
                 epochs = {phase.name: phase.epochs for phase in trainer.phases}
-                text = f"{what}, {_epoch_line(record, epochs[record['phase']])}"
-                if not console.is_terminal and bar.is_due(done, total):
-                    say(text)
-            bar.draw(text, done, total)
+                phase = record["phase"]
+                parts = [what, f"{phase} epoch {record['epoch']} of {epochs[phase]}"]
+                parts.append(f"loss {record['loss']:.4f}")
+                for name, value in record.items():
+                    if name.startswith(("valid_ndcg@", "valid_exposure_gap@")):
+                        parts.append(f"{name.removeprefix('valid_')} {value:.4g}")
+                text = ", ".join(parts)
+            if record is not None or console.is_terminal:
+                bar(text, trainer.progress.total, trainer.total_steps())
 
         yield Hooks(report=show, notice=say)
-
-
-def _epoch_line(record: "Record", epochs: int) -> str:
-    place = f"{record['phase']} epoch {record['epoch']} of {epochs}"
-    parts = [place, f"loss {record['loss']:.4f}"]
-    for name, value in record.items():
-        if name.startswith(("valid_ndcg@", "valid_exposure_gap@")):
-            parts.append(f"{name.removeprefix('valid_')} {value:.4g}")
-    return ", ".join(parts)
 
 
 def _check_words(words: list[str]) -> None:
@@ -214,39 +184,27 @@ def _check_words(words: list[str]) -> None:
             raise InputError(f"{name} holds a NUL character; leave it out")
 
 
-def _sentence(error: Exception) -> tuple[str, Exit]:
+def _sentence(error: BaseException) -> tuple[str, Exit]:
     """Return an error as a sentence, and the exit code that it ends with."""
+    if isinstance(error, KeyboardInterrupt | typer.Abort):
+        return "stopped", Exit.INTERRUPTED
+    if isinstance(error, Stopped):
+        return "stopped", error.exit_code
     if isinstance(error, InputError):
         return str(error), error.exit_code
     if isinstance(error, TyperException):
         return error.format_message(), Exit.WRONG
     if isinstance(error, OSError):
-        return _refused_by_system(error), Exit.WRONG
+        place = error.filename2 or error.filename  # a file is written under another name first
+        what = error.strerror.lower() if error.strerror else str(error)
+        act = "cannot write" if error.errno in FULL else "cannot use"
+        return f"{act} {os.fsdecode(place) if place else 'a file'}: {what}", Exit.WRONG
     if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # torch's
         return "not enough memory for this; give less data or smaller sizes", Exit.WRONG
     if isinstance(error, RecursionError):
         return "the input is nested too deeply to be read", Exit.WRONG
     defect = f"internal error ({type(error).__name__}: {error}); --debug shows where"
     return defect, Exit.DEFECT
-
-
-def _refused_by_system(error: OSError) -> str:
-    place = error.filename2 or error.filename  # a file is written under another name first
-    what = error.strerror.lower() if error.strerror else str(error)
-    act = "cannot write" if error.errno in FULL else "cannot use"
-    return f"{act} {os.fsdecode(place)}: {what}" if place else f"{act} a file: {what}"
-
-
-def _end(sentence: str, code: Exit, *, debug: bool) -> None:
-    if debug:
-        for line in traceback.format_exc().splitlines():
-            errors.print(printable(line), soft_wrap=True)
-    say_error(sentence)
-    try:
-        sys.stdout.flush()
-    except OSError:  # it was what failed, and would fail once more when Python ends
-        _let_go(sys.stdout.fileno())
-    sys.exit(code)
 
 
 def _warn(message: Warning | str, *_: object, **__: object) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fairtopk.cli.console import ProgressBar, as_separator, console, say
+from fairtopk.cli.console import console, progress_bar, say
 from fairtopk.errors import InputError
 
 data_app = typer.Typer(
@@ -71,16 +71,14 @@ def prepare_data(
 
     reading = {
         "user": user, "item": item, "rating": rating, "time": time, "items": items,
-        "query": query, "relevance": relevance, "separator": separator, "subset": subset,
-        "seed": seed,
+        "query": query, "relevance": relevance, "subset": subset, "seed": seed,
+        "separator": "\t" if separator == "\\t" else separator,  # as a shell hands over a tab
     }  # fmt: skip
     options: dict[str, Any] = {
         key: value for key, value in reading.items() if value is not None
     }
     if implicit:
         options["rating"] = None
-    if separator is not None:
-        options["separator"] = as_separator(separator)
     conditions = {"contains": contains, "equals": equals, "below": below, "at_least": at_least}
     given = {key: value for key, value in conditions.items() if value is not None}
     if given and column is None:
@@ -117,7 +115,7 @@ def fetch(name: str, *, accept_licence: bool) -> Path:
             raise InputError(f"{name} needs your agreement; pass --accept-licence to give it")
         acknowledge(name, known.licence, data_home())
     target = data_home() / "downloads" / known.file
-    with ProgressBar(unit="bytes") as bar:
+    with progress_bar(unit="bytes") as bar:
         return download(
             known.url,
             target,

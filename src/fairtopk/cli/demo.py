@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
-from fairtopk.cli.console import training_progress
+from fairtopk.cli.console import console, training_progress
 from fairtopk.data.synthetic import SIZES, Synthetic, make_synthetic
 from fairtopk.errors import InputError
 from fairtopk.lists.users import Lists, split
@@ -26,7 +25,7 @@ from fairtopk.reporting.rankings import flattened
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
-from fairtopk.runs.result import METRICS, Owner, read_result
+from fairtopk.runs.result import Owner, read_result
 from fairtopk.runs.run import Hooks, train_run
 from fairtopk.storage import alone_in, write_text
 from fairtopk.terminal import table
@@ -62,33 +61,53 @@ WRITTEN = (*METHODS, WARMUPS, RESULTS, PAGE)  # what the next demo removes
 Results = dict[str, dict[str, dict[str, Any]]]  # of each protocol, by method
 
 
-def run_demo(console: Console, out: Path, *, seed: int = 0) -> Path:
+def run_demo(out: Path, *, seed: int = 0) -> Path:
     """Train the rankers into `out`, print how they compare, and return the path of the page.
 
-    Files of an earlier demo in `out` are replaced; any other folder must be empty.
+    Files of an earlier demo in `out` are replaced; any other folder must be empty, hidden files
+    aside.
     """
-    _refuse_others(out)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is not a folder; choose another --out")
+    is_ours = (out / MARK).is_file()
+    names = [path.name for path in out.iterdir()] if out.is_dir() and not is_ours else []
+    if not all(name.startswith(".") for name in names):
+        raise InputError(
+            f"{out} is not empty and not from an earlier demo; nothing was changed: choose "
+            f"another --out"
+        )
     with alone_in(out):
-        _clear(out)
+        if not is_ours:
+            write_text(out / MARK, "Made by fairtopk demo, and replaced by the next one.\n")
+        for path in (out / name for name in WRITTEN):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
         made = make_synthetic(SIZES["demo"], bias=BIAS, seed=seed)
         lists = split(made.data)
-        _show_bias(console, made)
+        _show_bias(made)
+        results: Results = {"full": {}, "sampled": {}}
         for folder, method in METHODS.items():
+            config = demo_config(method, seed)
             with training_progress(f"training {folder}") as hooks:
-                train_run(
-                    demo_config(method, seed),
+                own = train_run(
+                    config,
                     out / folder,
                     lists=lists,
                     hooks=Hooks(report=hooks.report),
                     warmups=out / WARMUPS,
                 )
+            file = own["other_protocol"]["file"]
+            other = read_result(out / folder / file, Owner(config, part=None))
+            for result in (own, other):
+                results[result["protocol"]][folder] = result
         shutil.rmtree(out / WARMUPS, ignore_errors=True)
-        results = _results(out, seed)
         for protocol, of_methods in results.items():
-            _show_comparison(console, LISTS[protocol], of_methods)
+            _show_comparison(LISTS[protocol], of_methods)
         for line in LEGEND:
             console.print(f"- {line.format(k=K)}")
-        console.print(_flattening(results["sampled"], _flattened_gap(out, lists, seed)))
+        console.print(_flattening(results["sampled"], out, lists, seed))
         console.print(_finding(results["full"]))
         listed = [result for one in results.values() for result in one.values()]
         write_text(out / RESULTS, json.dumps(listed, indent=2) + "\n")
@@ -121,59 +140,7 @@ def demo_config(method: dict[str, Any], seed: int) -> Config:
     )
 
 
-def _refuse_others(out: Path) -> None:
-    """Refuse a folder that is not empty, unless a demo wrote it; hidden files do not count."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"{out} is not a folder; choose another --out")
-    if not out.is_dir() or (out / MARK).is_file():
-        return
-    if any(not path.name.startswith(".") for path in out.iterdir()):
-        raise InputError(
-            f"{out} is not empty and not from an earlier demo; nothing was changed: choose "
-            f"another --out"
-        )
-
-
-def _clear(out: Path) -> None:
-    """Mark a folder as the demo's and remove the files of an earlier demo."""
-    if not (out / MARK).is_file():
-        write_text(out / MARK, "Made by fairtopk demo, and replaced by the next one.\n")
-    for name in WRITTEN:
-        path = out / name
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _results(out: Path, seed: int) -> Results:
-    """Return the metrics of each method, by protocol."""
-    results: Results = {"full": {}, "sampled": {}}
-    for folder in METHODS:
-        owner = Owner(demo_config(METHODS[folder], seed))
-        own = read_result(out / folder / METRICS, owner)
-        file = own["other_protocol"]["file"]
-        other = read_result(out / folder / file, owner._replace(part=None))
-        for result in (own, other):
-            results[result["protocol"]][folder] = result
-    return results
-
-
-def _flattened_gap(out: Path, lists: Lists, seed: int) -> float:
-    """Return the colour-blind model's gap at KSO-RED's mean entropy of exposure."""
-    scores = {}
-    for folder in ("k-song", "kso-red"):
-        config = demo_config(METHODS[folder], seed)
-        model = open_run(out / folder, load=lambda *_: lists).scorer
-        blocks = lists.test.batches(unrated=config.evaluation.unrated, seed=seed)
-        scores[folder] = torch.cat([score(model, block) for block in blocks])
-    mask = torch.cat([block.mask for block in blocks])
-    group = torch.cat([block.group for block in blocks])
-    flat = flattened(scores["k-song"], scores["kso-red"], mask)
-    return float(exposure_gap(flat, group, k=K, mask=mask).nanmean())
-
-
-def _show_bias(console: Console, made: Synthetic) -> None:
+def _show_bias(made: Synthetic) -> None:
     data = made.data
     group = data.group[data.item]
     liked = made.truth.utility(data.user_of_slot(), data.item)
@@ -195,7 +162,7 @@ def _show_bias(console: Console, made: Synthetic) -> None:
     console.print(shown)
 
 
-def _show_comparison(console: Console, lists: str, results: dict[str, dict[str, Any]]) -> None:
+def _show_comparison(lists: str, results: dict[str, dict[str, Any]]) -> None:
     """Print a table of the methods, with changes from the colour-blind one."""
     metrics = [result["metrics"] for result in results.values()]
     names = [NAMES.get(folder, folder) for folder in results]
@@ -219,12 +186,21 @@ def _show_comparison(console: Console, lists: str, results: dict[str, dict[str, 
     console.print(shown)
 
 
-def _flattening(results: dict[str, dict[str, Any]], flat: float) -> str:
+def _flattening(results: dict[str, Any], out: Path, lists: Lists, seed: int) -> str:
     """Return how much of KSO-RED's drop on sampled lists flatter scores explain."""
-    old, new = (
-        results[folder]["metrics"][f"exposure_gap@{K}"]["mean"]
-        for folder in ("k-song", "kso-red")
-    )
+    scores, gaps = {}, {}
+    for folder in ("k-song", "kso-red"):
+        config = demo_config(METHODS[folder], seed)
+        model = open_run(out / folder, load=lambda *_: lists).scorer
+        blocks = lists.test.batches(unrated=config.evaluation.unrated, seed=seed)
+        scores[folder] = torch.cat([score(model, block) for block in blocks])
+        gaps[folder] = results[folder]["metrics"][f"exposure_gap@{K}"]["mean"]
+    mask = torch.cat([block.mask for block in blocks])
+    group = torch.cat([block.group for block in blocks])
+    # The colour-blind model's gap at KSO-RED's mean entropy of exposure.
+    flat_scores = flattened(scores["k-song"], scores["kso-red"], mask)
+    flat = float(exposure_gap(flat_scores, group, k=K, mask=mask).nanmean())
+    old, new = gaps["k-song"], gaps["kso-red"]
     share = (old - flat) / (old - new) if old > new else float("nan")
     return (
         f"KSO-RED on sampled lists: {share:.0%} of the drop of the gap of Eq. 9 comes from "
@@ -234,20 +210,19 @@ def _flattening(results: dict[str, dict[str, Any]], flat: float) -> str:
 
 def _finding(results: dict[str, dict[str, Any]]) -> str:
     """Return how the methods change gap and NDCG on the full catalogue, as a sentence."""
-    blind, *others = (result["metrics"] for result in results.values())
-    _, *names = (NAMES.get(folder, folder) for folder in results)
     gap, ndcg = f"rank_exposure_gap@{K}", f"ndcg@{K}"
-
-    def change(metrics: dict[str, Any], metric: str, of: str = "") -> str:
-        return f"{metrics[metric]['mean'] / blind[of or metric]['mean'] - 1:+.0%}"
-
+    metrics = {
+        NAMES.get(folder, folder): result["metrics"] for folder, result in results.items()
+    }
+    blind = metrics.pop(NAMES["k-song"])
     found = (
-        f"{name} changes the exposure gap by rank by {change(metrics, gap)} and NDCG by "
-        f"{change(metrics, ndcg)}"
-        for name, metrics in zip(names, others, strict=True)
+        f"{name} changes the exposure gap by rank by "
+        f"{own[gap]['mean'] / blind[gap]['mean'] - 1:+.0%} and NDCG by "
+        f"{own[ndcg]['mean'] / blind[ndcg]['mean'] - 1:+.0%}"
+        for name, own in metrics.items()
     )
-    chance = change(blind, f"rank_exposure_gap_floor@{K}", gap)
+    chance = blind[f"rank_exposure_gap_floor@{K}"]["mean"] / blind[gap]["mean"] - 1
     return (
         f"Result on the full catalogue, against the colour-blind model: {'; '.join(found)}. "
-        f"Shuffled labels would change the gap by {chance}."
+        f"Shuffled labels would change the gap by {chance:+.0%}."
     )

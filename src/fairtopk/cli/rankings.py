@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Argument, Option
 
-from fairtopk.cli.console import (
-    SECONDS_BETWEEN_LINES,
-    ProgressBar,
-    as_separator,
-    console,
-    lengths,
-    say,
-)
+from fairtopk.cli.console import SECONDS_BETWEEN_LINES, console, lengths, progress_bar, say
 from fairtopk.errors import Exit, InputError
 from fairtopk.terminal import add_row, count, mean_cell, number, table
 
@@ -96,7 +89,7 @@ def audit(
             raise InputError(f"--out {out} is a file; give a folder")
         for name in (AUDIT, PAGE):
             check_target(out / name, endings=(".json", ".html"))
-    with ProgressBar(pause=SECONDS_BETWEEN_LINES) as bar:
+    with progress_bar(pause=SECONDS_BETWEEN_LINES) as bar:
         found = audit_rankings(
             source,
             query=query,
@@ -113,7 +106,7 @@ def audit(
             min_group=min_group,
             baseline=baseline,
             fail_if=fail_if or (),
-            separator=as_separator(separator),
+            separator="\t" if separator == "\\t" else separator,  # as a shell hands over a tab
             seed=seed,
             progress=bar,
         )
@@ -213,8 +206,7 @@ def rerank(
         "query": query, "item": item, "groups": groups, "score": score, "rank": rank,
         "relevance": relevance, "merit": merit, "items": items, "items_item": items_item,
         "local_items": local_items or None,
-        "separator": None if separator is None else as_separator(separator),
-        "csv_safe": csv_safe or None,
+        "separator": "\t" if separator == "\\t" else separator, "csv_safe": csv_safe or None,
     }  # fmt: skip
     of_run = {"protocol": protocol, "part": part, "data": data}
     of_method: dict[str, Any] = {
@@ -282,8 +274,7 @@ def _rerank_table(
     if out is not None:
         check_csv_safe(bool(given["csv_safe"]), out)
     groups = [one.strip() for one in given["groups"].split(",")]
-    names = ("query", "item", "score", "rank", "relevance")
-    columns = Columns(*(given[name] for name in names))
+    columns = Columns(*(given[name] for name in Columns._fields))
     audited = AuditRequest(
         columns=columns,
         groups=groups,
@@ -292,10 +283,10 @@ def _rerank_table(
         local_items=bool(given["local_items"]),
         intersections=len(groups) > 1,
         ks=(request.k,),
-        separator="," if given["separator"] is None else given["separator"],
+        separator=given["separator"] or ",",
         seed=0,
     )
-    with ProgressBar(pause=SECONDS_BETWEEN_LINES) as bar:
+    with progress_bar(pause=SECONDS_BETWEEN_LINES) as bar:
         found = rerank_table(source, audited, request, merit=given["merit"], progress=bar)
     unmet, attribute = found.order.unmet, found.attribute
     title = f"{source.name}: {unmet.total:,} lists re-ranked by {request.method}"
@@ -326,7 +317,7 @@ def _rerank_run(
     run, part = open_run(source, changes, data=given["data"]), given["part"] or "test"
     data, own = run.user_lists.data, measure_run(run, part)
     for request in requests:
-        with ProgressBar(pause=SECONDS_BETWEEN_LINES) as bar:
+        with progress_bar(pause=SECONDS_BETWEEN_LINES) as bar:
             found = measure_run(run, part, rerank=request, progress=bar)
         result, unmet = found.result, found.unmet
         assert unmet is not None
@@ -367,14 +358,11 @@ def _show_change(
     from fairtopk.metrics.intervals import means_with_intervals
     from fairtopk.metrics.names import TABLE_ROWS
 
-    columns = {}
-    for key in (f"{name}@{k}" for k in ks for name in TABLE_ROWS):
-        if key in before:
-            columns[f"before {key}"] = before[key]
-            columns[f"after {key}"] = after[key]
-            columns[f"change {key}"] = after[key] - before[key]
-    means = means_with_intervals(columns)
-    sides = ("before", "after", "change")
+    keys = [key for key in (f"{name}@{k}" for k in ks for name in TABLE_ROWS) if key in before]
+    columns = {f"before {key}": before[key] for key in keys}
+    columns |= {f"after {key}": after[key] for key in keys}
+    columns |= {f"change {key}": after[key] - before[key] for key in keys}
+    means, sides = means_with_intervals(columns), ("before", "after", "change")
     shown = table(f"{title} (mean ± half of a 95 % interval over lists)", *("", "K", *sides))
     for k in ks:
         for name, label in TABLE_ROWS.items():

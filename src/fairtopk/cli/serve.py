@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from fairtopk.cli.console import ProgressBar, say, say_if_unfinished
+from fairtopk.cli.console import progress_bar, say, say_if_unfinished
 
 
 def recommend(
@@ -35,7 +35,7 @@ def recommend(
     from fairtopk.serving.recommend import RecommendRequest, read_users, recommend_run
 
     given = read_users(users, column=column) if users is not None else None
-    with ProgressBar(unit="users") as bar:
+    with progress_bar(unit="users") as bar:
         written = recommend_run(
             run,
             out,
@@ -44,11 +44,9 @@ def recommend(
             data=data,
             progress=lambda done, total: bar("recommending", done, total),
         )
-    unknown = (
-        f", {written.unknown:,} of them unknown (they get the most rated items)"
-        if written.unknown
-        else ""
-    )
+    unknown = ""
+    if written.unknown:
+        unknown = f", {written.unknown:,} of them unknown (they get the most rated items)"
     if k > written.n_items:
         say(f"--k is {k:,}, but there are only {written.n_items:,} items: shorter lists")
     say(f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}")
@@ -76,8 +74,7 @@ def export(
         f"inputs: {' and '.join(exported.inputs)}, no groups; scores differ from the original "
         f"by at most {exported.off:.1g} of the largest"
     )
-    files = ", ".join(str(file) for file in exported.files)
-    say(f"written: {files}")
+    say(f"written: {', '.join(map(str, exported.files))}")
     say_if_unfinished(run)
 
 

@@ -4,7 +4,7 @@ import re
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Group
 from rich.live import Live
-from rich.table import Table
 from typer import Argument, Option
 
 from fairtopk.cli.console import console, say
@@ -59,7 +58,7 @@ def sweep(
     from fairtopk.runs.sweep import run_sweep
 
     say_room(cells, out, processes)
-    with SweepProgress(cells) as progress, kept_so_far("the same command and --resume"):
+    with sweep_progress(cells, "the same command and --resume") as progress:
         outcome = run_sweep(cells, out, processes=processes, watch=progress)
     if outcome.done:
         with warnings.catch_warnings():
@@ -69,16 +68,6 @@ def sweep(
         say(f"{count(outcome.done, 'run')} done: {out / RESULTS}; open {page}")
     if say_failures(outcome, "rerun with --resume"):
         raise typer.Exit(Exit.MISSED)
-
-
-@contextmanager
-def kept_so_far(command: str) -> Iterator[None]:
-    """Say on Ctrl-C how to continue."""
-    try:
-        yield
-    except STOPS:
-        say(f"finished runs are kept; continue with {command}")
-        raise
 
 
 def say_failures(outcome: "Outcome", again: str) -> bool:
@@ -105,61 +94,56 @@ def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
     )
 
 
-class SweepProgress:
-    """Shows how far a sweep is: a table by method on a terminal, a line per run elsewhere."""
+@contextmanager
+def sweep_progress(cells: "list[Cell]", again: str) -> Iterator[Callable[["Event"], None]]:
+    """Yield a function that shows what happened to a run of a sweep, and how far the sweep is.
 
-    def __init__(self, cells: "list[Cell]") -> None:
-        self.count = {_row(cell): Counter({"of": 0}) for cell in cells}
-        for cell in cells:
-            self.count[_row(cell)]["of"] += 1
-        self.running: dict[str, float] = {}  # name of a cell to its start
-        self.start, self.finished = time.monotonic(), 0
-        self.live = Live(console=console, auto_refresh=False)
+    A terminal has a table by method, anything else a line per run. Ctrl-C says how to go on.
+    """
+    row = {
+        cell.name: f"{cell.name.partition('/')[0]}, {cell.config.method.name}" for cell in cells
+    }
+    count_of = {name: Counter(of=n) for name, n in Counter(row.values()).items()}
+    started: dict[str, float] = {}  # of the runs at work
+    begin, finished = time.monotonic(), 0
+    live = Live(console=console, auto_refresh=False)
 
-    def __enter__(self) -> "SweepProgress":
-        if console.is_terminal:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.live.stop()
-
-    def __call__(self, event: "Event") -> None:
-        """Show what happened to a cell."""
-        name, counts = event.cell.name, self.count[_row(event.cell)]
+    def show(event: "Event") -> None:
+        nonlocal finished
+        name, now = event.cell.name, time.monotonic()
+        counts, seconds = count_of[row[name]], None
         counts[event.what] += 1
         if event.what == "running":
-            self.running[name] = time.monotonic()
-        elif name in self.running:
-            seconds = time.monotonic() - self.running.pop(name)
+            started[name] = now
+        elif name in started:
+            seconds = now - started.pop(name)
             counts["running"] -= 1
-            self.finished += 1
-            if not console.is_terminal:
-                figures = event.failure or _figures(event.result)
-                say(f"{self._place()}: {name}, {figures} ({seconds:.0f} s)")
-                for warning in (event.result or {}).get("warnings", []):
-                    say(f"warning: {name}: {warning}")
+            finished += 1
+        ended = sum(counts["done"] + counts["failed"] for counts in count_of.values())
+        place = f"{ended:,} of {len(cells):,} runs"
+        if finished and ended < len(cells):
+            left = (now - begin) / finished * (len(cells) - ended)
+            duration = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+            place += f", about {duration if left < 5400 else f'{left / 3600:.1f} h'} left"
         if console.is_terminal:
-            self.live.update(Group(self._table(), self._place()), refresh=True)
+            shown = table("", "data, method", *COLUMNS)
+            for name, counts in count_of.items():
+                add_row(shown, name, *(f"{counts[column]:,}" for column in COLUMNS))
+            live.update(Group(shown, place), refresh=True)
+        elif seconds is not None:
+            say(f"{place}: {name}, {event.failure or _figures(event.result)} ({seconds:.0f} s)")
+            for warning in (event.result or {}).get("warnings", []):
+                say(f"warning: {name}: {warning}")
 
-    def _place(self) -> str:
-        total = sum(counts["of"] for counts in self.count.values())
-        over = sum(counts["done"] + counts["failed"] for counts in self.count.values())
-        place = f"{over:,} of {total:,} runs"
-        if not self.finished or over == total:
-            return place
-        left = (time.monotonic() - self.start) / self.finished * (total - over)
-        return f"{place}, about {_duration(left)} left"
-
-    def _table(self) -> Table:
-        shown = table("", "data, method", *COLUMNS)
-        for row, counts in self.count.items():
-            add_row(shown, row, *(f"{counts[column]:,}" for column in COLUMNS))
-        return shown
-
-
-def _row(cell: "Cell") -> str:
-    return f"{cell.name.partition('/')[0]}, {cell.config.method.name}"
+    try:
+        if console.is_terminal:
+            live.start()
+        yield show
+    except STOPS:
+        say(f"finished runs are kept; continue with {again}")
+        raise
+    finally:
+        live.stop()
 
 
 def _figures(result: dict[str, Any] | None) -> str:
@@ -169,13 +153,6 @@ def _figures(result: dict[str, Any] | None) -> str:
     ks = [int(name.partition("@")[2]) for name in shown if name.startswith("ndcg@")]
     names = [f"{name}@{min(ks)}" for name in ("ndcg", "exposure_gap")] if ks else []
     return ", ".join(f"{name} {shown[name]:.4g}" for name in names if name in shown)
-
-
-def _duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def reproduce(
@@ -211,7 +188,7 @@ def reproduce(
     for one in planned.found:
         say(f"data: {one.title}")
     say_room(planned.cells, out / RUNS, processes)
-    with SweepProgress(planned.cells) as progress, kept_so_far("the same command"):
+    with sweep_progress(planned.cells, "the same command") as progress:
         outcome = run(planned, out, processes=processes, watch=progress)
     if outcome.done:
         say(f"written to {out / PAGE}; open it in a browser")

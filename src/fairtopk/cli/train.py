@@ -107,7 +107,7 @@ def evaluate(
 
 def show_result(result: dict[str, Any]) -> None:
     """Print the means of a metrics file with their intervals, a column per K."""
-    from fairtopk.metrics.names import TABLE_ROWS, lists_label
+    from fairtopk.metrics.names import PROTOCOLS, TABLE_ROWS, label, lists_label
     from fairtopk.runs.result import measured_ks
 
     metrics, ks = result["metrics"], measured_ks(result)
@@ -118,10 +118,10 @@ def show_result(result: dict[str, Any]) -> None:
         "",
         *(f"K = {k}" for k in ks),
     )
-    for name, label in TABLE_ROWS.items():
+    for name, row in TABLE_ROWS.items():
         if f"{name}@{ks[0]}" in metrics:
             cells = (metrics[f"{name}@{k}"] for k in ks)
-            add_row(shown, label, *(mean_cell(cell["mean"], cell["ci95"]) for cell in cells))
+            add_row(shown, row, *(mean_cell(cell["mean"], cell["ci95"]) for cell in cells))
     console.print(shown)
     most = max(metrics, key=lambda name: metrics[name]["undefined"])
     if undefined := metrics[most]["undefined"]:
@@ -130,24 +130,21 @@ def show_result(result: dict[str, Any]) -> None:
         say(f"{unmet:.1%} of the lists cannot meet the targets and come as close as possible")
     if result["needs_labels_when_serving"]:
         say(f"{result['method']} needs group labels when serving")
-    _show_other_protocol(result.get("other_protocol") or {})
+    if "protocol" in (other := result.get("other_protocol") or {}):
+        # The main metrics of the other protocol, in a line.
+        k = next(iter(other["metrics"])).partition("@")[2]
+        means = {
+            name: other["metrics"][f"{name}@{k}"] for name in ("ndcg", "rank_exposure_gap")
+        }
+        figures = (
+            f"{label(name)} {mean:.3g}" for name, mean in means.items() if mean is not None
+        )
+        measured, of = other["users"]["measured"], other["users"]["of"]
+        some = f" of {measured:,} drawn users" if measured < of else ""
+        where = f"{PROTOCOLS[other['protocol']]}{some}, K = {k}"
+        say(f"{where}: {', '.join(figures)}; see {other['file']}")
     for warning in result.get("warnings", []):
         say(f"warning: {warning}")
-
-
-def _show_other_protocol(other: dict[str, Any]) -> None:
-    """Print the main metrics of the other protocol in a line."""
-    from fairtopk.metrics.names import PROTOCOLS, label
-
-    if "protocol" not in other:
-        return
-    metrics, users = other["metrics"], other["users"]
-    k = next(iter(metrics)).partition("@")[2]
-    means = {name: metrics[f"{name}@{k}"] for name in ("ndcg", "rank_exposure_gap")}
-    figures = (f"{label(name)} {mean:.3g}" for name, mean in means.items() if mean is not None)
-    some = f" of {users['measured']:,} drawn users" if users["measured"] < users["of"] else ""
-    where = PROTOCOLS[other["protocol"]]
-    say(f"{where}{some}, K = {k}: {', '.join(figures)}; see {other['file']}")
 
 
 def train_to_goal(
@@ -179,11 +176,14 @@ def train_to_goal(
     show_trials(search)
     chosen = with_weight(config, search["chosen"]["weight"])
     show_result(read_result(out / METRICS, Owner(chosen)))
-    written = (
-        f"{out} is finished already: nothing was trained" if finished else f"written to {out}"
+    say(verdict(search))
+    gap, accuracy = (
+        number(search["test"]["chosen"][key], undefined=UNDEFINED)
+        for key in ("target_relative", "keep_relative")
     )
-    for sentence in (verdict(search), on_test(search), written):
-        say(sentence)
+    say(f"on test lists, which the search did not use: {gap} times and {accuracy} times")
+    done = f"{out} is finished already: nothing was trained"
+    say(done if finished else f"written to {out}")
     if not search["reached"]:
         raise typer.Exit(Exit.MISSED)
 
@@ -201,12 +201,26 @@ def show_trials(search: dict[str, Any]) -> None:
         "",
     )
     blind, chosen = search["colour_blind"], search["chosen"]["weight"]
-    cells = (f"{blind[key]:.3g}" for key in ("target", "keep"))
+    cells = [f"{blind[key]:.3g}" for key in ("target", "keep")]
     add_row(shown, "0", *cells, "colour-blind" if chosen else "colour-blind, chosen")
+    judged = {
+        (True, True): "reaches the goal",
+        (True, False): "costs too much",
+        (False, True): "not fair enough",
+        (False, False): "neither",
+    }
     for one in search["tries"]:
+        cells = [
+            UNDEFINED if one[key] is None else f"{one[key]:.3g} ({one[f'{key}_relative']:.3g})"
+            for key in ("target", "keep")
+        ]
+        how = (
+            judged[one["fair"], one["accurate"]]
+            if "failure" not in one
+            else "training diverged"
+        )
         last = ", chosen" if one["weight"] == chosen else ""
-        cells = (_goal_cell(one, key) for key in ("target", "keep"))
-        add_row(shown, f"{one['weight']:g}", *cells, f"{_judged(one)}{last}")
+        add_row(shown, f"{one['weight']:g}", *cells, how + last)
     console.print(shown)
 
 
@@ -229,47 +243,16 @@ def verdict(search: dict[str, Any]) -> str:
     )
     if search["reached"]:
         return f"reached at {at}: {figures}"
-    return f"not reached: at {at}, the best found, {figures}; {_why(search)}"
-
-
-def on_test(search: dict[str, Any]) -> str:
-    """Return how the chosen model does on test lists, which the search did not use."""
-    chosen = search["test"]["chosen"]
-    gap, accuracy = (
-        number(chosen[key], undefined=UNDEFINED) for key in ("target_relative", "keep_relative")
-    )
-    return f"on test lists, which the search did not use: {gap} times and {accuracy} times"
-
-
-def _why(search: dict[str, Any]) -> str:
-    """Return why a search ended without reaching its goal."""
     parameter, blind = search["parameter"], search["colour_blind"]
-    reasons = {
+    why = {
         "flat": f"the gap no longer falls as {parameter} rises",
         "top": f"{parameter} is at its largest value",
         "narrow": f"a larger {parameter} does not lower the gap",
         "runs": f"all {len(search['tries'])} runs are used; raise goal.runs for more",
-    }
-    why = reasons[search["ended"]]
+    }[search["ended"]]
     if not all(one["accurate"] for one in search["tries"]):
-        why = f"a larger {parameter} costs too much {search['accuracy']}"
+        why = f"a larger {parameter} costs too much {accuracy}"
     chance = (blind["by_chance"] or 0.0) / blind["target"]
-    if chance <= search["goal"]["target"]["at_most"]:
-        return why
-    return f"{why}, and the chance level is {chance:.2g} times the gap"
-
-
-def _goal_cell(one: dict[str, Any], key: str) -> str:
-    if one[key] is None:
-        return UNDEFINED
-    return f"{one[key]:.3g} ({one[f'{key}_relative']:.3g})"
-
-
-def _judged(one: dict[str, Any]) -> str:
-    if "failure" in one:
-        return "training diverged"
-    if one["fair"] and one["accurate"]:
-        return "reaches the goal"
-    if one["fair"]:
-        return "costs too much"
-    return "not fair enough" if one["accurate"] else "neither"
+    if chance > goal["target"]["at_most"]:
+        why += f", and the chance level is {chance:.2g} times the gap"
+    return f"not reached: at {at}, the best found, {figures}; {why}"
