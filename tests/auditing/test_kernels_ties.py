@@ -13,8 +13,8 @@ KS = [1, 3]
 
 
 def counted(scores: list[float], labels: list[int], ks: list[int] = KS) -> list[list[int]]:
-    lists = np.array([scores]), np.array([len(scores)]), np.array([labels])
-    return count_ties(*lists, ks).tolist()
+    rows = np.array([scores], float), np.array([len(scores)]), np.array([labels], float)
+    return count_ties(*rows, np.array(ks)).tolist()
 
 
 def test_a_tie_across_a_cut_has_items_on_both_sides() -> None:
@@ -36,8 +36,8 @@ def test_a_label_far_below_the_cut_can_be_the_one_that_differs() -> None:
 
 
 def test_padding_is_in_no_tie() -> None:
-    scores, labels = np.zeros((1, 4)), np.array([[0, -1, -1, -1]])
-    assert count_ties(scores, np.array([1]), labels, KS).sum() == 0
+    scores, labels = np.zeros((1, 4)), np.array([[0.0, -1, -1, -1]])
+    assert count_ties(scores, np.array([1]), labels, np.array(KS)).sum() == 0
 
 
 @settings(deadline=None)

@@ -23,8 +23,8 @@ from fairtopk.auditing import rankings as reading
 from fairtopk.auditing import records
 from fairtopk.auditing.baseline import change_record, paired
 from fairtopk.auditing.measures import BY_RANK, measure
-from fairtopk.auditing.rankings import Columns, Labelled, OneSource, Rankings, Source
-from fairtopk.data.columns import Origin, check_names, ratings_array, require_column
+from fairtopk.auditing.rankings import Columns, Labelled, OneSource, Source
+from fairtopk.data.columns import as_polars, check_names, ratings_array, require_column
 from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
@@ -188,12 +188,13 @@ def labelled(
         like: Rankings whose groups give the numbers of these groups.
         merit: A column of numbers that is read as well.
     """
-    columns, items, there = request.columns, None, []
-    origin = Origin()
-    if request.items is not None:
-        item, separator = request.items_item, request.separator
-        items, origin = reading.read_items(request.items, item, separator=separator)
-        there = nw.from_native(items, eager_only=True).columns
+    columns, items, item = request.columns, request.items, request.items_item
+    origin = reading.ITEMS
+    if isinstance(items, str | Path):
+        items, origin = reading.read_file(Path(items), [item], [], request.separator)
+    elif items is not None:
+        as_polars(items, [item], origin)  # refuses one without ids
+    there = [] if items is None else nw.from_native(items, eager_only=True).columns
     own = [name for name in request.groups if name not in there]
     if items is not None and len(own) == len(request.groups):
         require_column(own[0], there, origin)
@@ -208,10 +209,10 @@ def labelled(
         if items is None or name in own:
             attribute = reading.attribute_of_rows(rankings, name)
         else:
-            labels = items, request.items_item, origin
-            attribute = reading.attribute_of_items(rankings, name, *labels)
-            if name in twice and name in table.frame.columns:
-                reading.refuse_other_labels(rankings, attribute, origin)
+            compare = name in twice and name in table.frame.columns
+            attribute = reading.attribute_of_items(
+                rankings, name, items, item, origin=origin, compare=compare
+            )
         attributes.append(attribute)
     if request.intersections:
         attributes.append(reading.intersection(attributes))
@@ -230,12 +231,6 @@ def labelled(
     kept = [name for name in table.frame.columns if name in (*columns.names(), *own)]
     table = table._replace(frame=table.frame.select(kept))
     return Labelled(replace(rankings, table=table), attributes, worth)
-
-
-def shuffles_for(rankings: Rankings) -> int:
-    """Return the number of shuffles for a p-value: fewer if there are many rows."""
-    once = len(rankings.item) + ROWS_OF_A_LIST * len(rankings.query_ids)
-    return max(LEAST_SHUFFLES, min(SHUFFLES, SHUFFLED_ROWS // once))
 
 
 @dataclass(frozen=True, repr=False)
@@ -382,9 +377,14 @@ def _record(
         before = labelled(baseline, request, like=now)
         common = paired(before, now)
     rankings = now.rankings
-    found = measure(now, ks, shuffles=shuffles_for(rankings), seed=seed, progress=progress)
+    cost = len(rankings.item) + ROWS_OF_A_LIST * len(rankings.query_ids)
+    shuffles = max(LEAST_SHUFFLES, min(SHUFFLES, SHUFFLED_ROWS // cost))
+    found = measure(now, ks, shuffles=shuffles, seed=seed, progress=progress)
     progress("resampling lists", 0, 0)
     means = records.resampled_findings(found, seed=seed)
+    metrics = {name: means.mean((name,))._asdict() for name in found.lists}
+    if found.relevance_ties is not None:
+        records.add_ties(metrics, found.relevance_ties, ks)
     left_out = [] if rankings.scored else [*SOFTMAX_GAPS, "score_spread"]
     if rankings.relevance is None:
         left_out.append("ndcg")
@@ -398,7 +398,7 @@ def _record(
         "ks": list(ks),
         "seed": seed,
         "min_group": min_group,
-        "metrics": records.lists_record(found, means, ks),
+        "metrics": metrics,
         "ties": records.ties_record(found.ties, ks, len(rankings.query_ids)),
         "columns": [
             records.column_record(found, one, means, ks=ks, min_group=min_group)

@@ -4,9 +4,8 @@ A block is a padded table of bounded size, best item first. A tie is a run of eq
 which items differ: there row order decides. Chance levels and p-values shuffle the labels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from fairtopk.auditing.rankings import Attribute, Labelled, Rankings
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.sums import Floats, GroupSums, Whole, gap_totals
+from fairtopk.kernels.sums import Floats, GroupSums, gap_totals
 from fairtopk.lists.batch import order
 from fairtopk.metrics import chance
 from fairtopk.metrics.gaps import (
@@ -144,11 +143,7 @@ def measure(
     # Items can differ at all, in each attribute, and in relevance.
     ties = np.zeros((len(attributes) + 2, 2, len(ks)), np.int64)
     what, total = f"measuring {rankings.table.origin.name}", len(rankings.item) * len(found)
-    done = 0
-
-    def tell(before: int, rows: int, share: float) -> None:
-        progress(what, before + int(share * rows), total)
-
+    done, cuts = 0, np.array(ks)
     for query, mask, row in padded_lists(rankings):
         block = _ranked_block(rankings, attributes, mask, row)
         rows, length = int(mask.sum()), mask.sum(-1)
@@ -156,7 +151,9 @@ def measure(
         labels += [group.numpy() for group in block.groups]
         labels += [block.relevance.numpy()] if block.relevance is not None else []
         for counts, differing in zip(ties, labels, strict=False):
-            counts += count_ties(block.exact.numpy(), length, differing, ks)
+            # Groups and grades are exact in float64: one loop serves all.
+            differing = differing.astype(np.float64)
+            counts += count_ties(block.exact.numpy(), length, differing, cuts)
         if rankings.scored:
             lists["score_spread"][query] = score_spread(block.scores, mask=block.mask)
         for number, one in enumerate(found):
@@ -164,9 +161,10 @@ def measure(
             _add_values(block, query, number, one, lists if number == 0 else {}, ks)
             if shuffles:
                 tables = block.scores, block.groups[number], block.mask
-                sums[number].add(*tables, partial(tell, done, rows))
+                for share in sums[number].add(*tables):
+                    progress(what, done + int(share * rows), total)
             done += rows
-            tell(done, rows, 0)
+            progress(what, done, total)
     every, *by_attribute, by_relevance = (Ties(*counts) for counts in ties.tolist())
     for one, tied, summed in zip(found, by_attribute, sums, strict=True):
         one.ties = tied
@@ -235,8 +233,9 @@ def _ranked_block(
     return Block(below.masked_fill(~valid, 0.0).float(), valid, relevance, groups, exact)
 
 
+@compiled
 def count_ties(
-    scores: Floats, length: Counts, labels: Whole | Floats, ks: Sequence[int]
+    scores: Floats, length: Counts, labels: NDArray[np.float64], ks: Counts
 ) -> Counts:
     """Return how many lists have a tie across each cut, and how many one in the top.
 
@@ -254,15 +253,6 @@ def count_ties(
         Numbers of lists, ``[2, len(ks)]``; the second are never below the first.
     """
     counts = np.zeros((2, len(ks)), np.int64)
-    # Numbers of groups and grades of relevance are exact in float64: one loop serves all.
-    _count(scores, length, labels.astype(np.float64), np.array(ks), counts)
-    return counts
-
-
-@compiled
-def _count(
-    scores: Floats, length: Counts, labels: NDArray[np.float64], ks: Counts, counts: Counts
-) -> None:
     found = np.empty(counts.shape, np.bool_)
     for row in range(len(length)):
         found[:] = False
@@ -278,6 +268,7 @@ def _count(
                     found[1, cut] |= start < ks[cut]
             start = stop
         counts += found
+    return counts
 
 
 def _add_values(
@@ -339,10 +330,8 @@ class ChanceSums:
         self.shares = torch.zeros(1 + shuffles, n_groups, len(ks), dtype=torch.float64)
         self.expected = torch.zeros(len(self.cells), dtype=torch.float64)
 
-    def add(
-        self, scores: Tensor, groups: Tensor, mask: Tensor, done: Callable[[float], None]
-    ) -> None:
-        """Add the lists of a block, ``[Q, L]`` each; `done` takes the share of the work."""
+    def add(self, scores: Tensor, groups: Tensor, mask: Tensor) -> Iterator[float]:
+        """Add the lists of a block, ``[Q, L]`` each, and yield the share that is done."""
         lists = chance.labelled_lists(scores, groups, mask, ks=self.ks, named=False)
         n, ks = len(lists.group), self.ks
         if n == 0:
@@ -369,7 +358,7 @@ class ChanceSums:
                 _sums, lists, ks, rounds=at_once, first_round=first, seed=self.seed
             )
             sums.append(torch.stack(parts).sum(0))
-            done((first + at_once) / self.shuffles)
+            yield (first + at_once) / self.shuffles
         gaps, shares = torch.cat(sums).tensor_split([len(self.cells)], dim=1)
         self.gaps += gaps
         # Groups that no list of the block has may be missing at the end.

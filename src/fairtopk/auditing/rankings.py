@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,13 +35,7 @@ from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_ta
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
-from fairtopk.storage import (
-    MOST_FILES,
-    MOST_LINE_BYTES,
-    check_file,
-    open_file,
-    sha256_of,
-)
+from fairtopk.storage import MOST_FILES, MOST_LINE_BYTES, check_file, open_file, sha256_of
 
 OneSource = IntoDataFrame | str | Path
 Source = OneSource | Sequence[str | Path]
@@ -96,17 +90,16 @@ class Table(NamedTuple):
         if self.paths:
             lines = "".join(f"{sha256_of(path)}  {path.name}\n" for path in self.paths)
             return hashlib.sha256(lines.encode()).hexdigest()
-        columns = (self.frame[name].cast(pl.String) for name in sorted(self.frame.columns))
-        known = (texts.fill_null("\0") for texts in columns)
+        names = sorted(self.frame.columns)
+        columns = (self.frame[name].cast(pl.String).fill_null("\0") for name in names)
         arrays = (
-            array
-            for texts in known
-            for array in (
+            (
                 texts.str.len_bytes().to_numpy(),
                 np.frombuffer(texts.str.join("").item().encode(), np.uint8),
             )
+            for texts in columns
         )
-        return checksum(arrays, [])
+        return checksum(chain.from_iterable(arrays), [])
 
 
 def read_source(
@@ -134,29 +127,34 @@ def read_source(
         there = nw.from_native(source, eager_only=True).columns
         wanted = [*names, *(name for name in optional if name in there)]
         return Table(as_polars(source, wanted, origin), origin)
-    paths = _files_of(source)
-    tables = [_read_one(path, columns, names, separator, optional) for path in paths]
+    paths, tables = _files_of(source), []
+    for path in paths:
+        if path.suffix.lower() in PARQUET:
+            origin, present = Origin(path.name), list[str]()
+            frame = read_parquet(path, names, whole=False, origin=origin)
+            if optional:
+                with open_file(path) as file:
+                    schema = pl.read_parquet_schema(file)
+                present = [name for name in optional if name in schema]
+                frame = read_parquet(path, [*names, *present], whole=False, origin=origin)
+        else:
+            ids, numbers = [columns.query, columns.item], columns.names()[2:]
+            frame, origin = read_file(path, ids, numbers, separator)
+            present = [name for name in optional if name in frame.columns]
+        frame = as_polars(frame, [*names, *present], origin)
+        tables.append(Table(frame, origin, (path,)))
     if len(tables) == 1:
         return tables[0]
     # One below the other; a column of numbers here and text there is text.
     frames = [table.frame for table in tables]
-    common = [
-        name for name in frames[0].columns if all(name in frame.columns for frame in frames)
-    ]
-    types = {name: {frame[name].dtype for frame in frames} for name in common}
-    as_text = [
-        name
-        for name, found in types.items()
-        if len(found) > 1 and not all(one.is_numeric() for one in found)
-    ]
+    shared = set(frames[0].columns).intersection(*(frame.columns for frame in frames))
+    common = [name for name in frames[0].columns if name in shared]
     try:
-        joined = pl.concat(
-            (
-                frame.select(common).with_columns(pl.col(as_text).cast(pl.String))
-                for frame in frames
-            ),
-            how="vertical_relaxed",
-        )
+        for name in common:
+            types = {frame[name].dtype for frame in frames}
+            if len(types) > 1 and not all(one.is_numeric() for one in types):
+                frames = [frame.with_columns(pl.col(name).cast(pl.String)) for frame in frames]
+        joined = pl.concat((frame.select(common) for frame in frames), how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
         raise InputError(
             f"{name_of(paths)} do not fit together as one table: {first_line(error)}"
@@ -199,14 +197,6 @@ def name_of(source: Source) -> str:
     return f"{first} and {len(others):,} more" if others else first
 
 
-def read_items(items: OneSource, item: str, *, separator: str) -> tuple[IntoDataFrame, Origin]:
-    """Return a table of items, refusing one without their ids, and where it came from."""
-    if isinstance(items, str | Path):
-        return _read_file(Path(items), [item], [], separator)
-    as_polars(items, [item], ITEMS)
-    return items, ITEMS
-
-
 def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
     """Return the files behind one or more paths; a folder stands for its Parquet files."""
     given = [source] if isinstance(source, str | Path) else source
@@ -234,25 +224,7 @@ def _files_of(source: str | Path | Sequence[str | Path]) -> list[Path]:
     return files
 
 
-def _read_one(
-    path: Path, columns: Columns, names: list[str], separator: str, optional: Sequence[str]
-) -> Table:
-    if path.suffix.lower() in PARQUET:
-        origin = Origin(path.name)
-        frame = read_parquet(path, names, whole=False, origin=origin)
-        if optional:
-            with open_file(path) as file:
-                there = pl.read_parquet_schema(file)
-            names = [*names, *(name for name in optional if name in there)]
-            frame = read_parquet(path, names, whole=False, origin=origin)
-    else:
-        ids, numbers = [columns.query, columns.item], columns.names()[2:]
-        frame, origin = _read_file(path, ids, numbers, separator)
-        names = [*names, *(name for name in optional if name in frame.columns)]
-    return Table(as_polars(frame, names, origin), origin, (path,))
-
-
-def _read_file(
+def read_file(
     path: Path, ids: Sequence[str], numbers: Sequence[str], separator: str
 ) -> tuple[pl.DataFrame, Origin]:
     """Return a table, or an error that names the separator which its header seems to have."""
@@ -418,11 +390,11 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
     """
     origin = rankings.table.origin
     labels = rankings.table.frame[column]
-    if labels.dtype.is_nested() or labels.dtype in OPAQUE:
+    texts = _texts(labels)
+    if texts is None:
         raise InputError(
             f"column {column!r} of {origin.name} holds {labels.dtype}; labels are text"
         )
-    texts = _texts(labels)
     names = texts.drop_nulls().unique().sort().to_list()
     if not names:
         raise InputError(
@@ -456,41 +428,42 @@ def attribute_of_rows(rankings: Rankings, column: str) -> Attribute:
 
 
 def attribute_of_items(
-    rankings: Rankings, column: str, table: IntoDataFrame, item: str, origin: Origin
+    rankings: Rankings,
+    column: str,
+    table: IntoDataFrame,
+    item: str,
+    *,
+    origin: Origin,
+    compare: bool,
 ) -> Attribute:
-    """Return the groups in a column of a table of items."""
-    labels = as_polars(table, [column], origin)[column]
-    opaque = labels.dtype.is_nested() or labels.dtype in OPAQUE
-    if not opaque and _texts(labels).is_null().all():
+    """Return the groups in a column of a table of items.
+
+    With `compare`, labels that contradict those of the rankings' own table are refused.
+    """
+    texts = _texts(as_polars(table, [column], origin)[column])
+    if texts is not None and texts.is_null().all():
         raise InputError(
             f"no item of {origin.name} has a label in column {column!r}: all of it is empty"
         )
     groups = apply_rule(table, item=item, rule=GroupRule(column), origin=origin)
     codes, names = label_items(groups, rankings.item_ids)
-    return _by_size(column, names, codes[rankings.item])
-
-
-def refuse_other_labels(rankings: Rankings, attribute: Attribute, origin: Origin) -> None:
-    """Refuse labels of a table of items that contradict those in the rankings' own table."""
-    column = rankings.table.frame[attribute.name]
-    if column.dtype.is_nested() or column.dtype in OPAQUE:
-        return
-    row = slice(None) if rankings.row is None else rankings.row
-    own = _texts(column)[row]
-    names, group = attribute.names, attribute.group
-    labels = pl.Series([*names, None], dtype=pl.String).gather(
-        np.where(group < 0, len(names), group)
-    )
-    numbers, others = (texts.cast(pl.Float64, strict=False) for texts in (own, labels))
-    differ = (own != labels) & ~(numbers == others).fill_null(False)
+    attribute = _by_size(column, names, codes[rankings.item])
+    own = _texts(rankings.table.frame[column]) if compare else None
+    if own is None:
+        return attribute
+    own = own if rankings.row is None else own[rankings.row]
+    known = pl.Series([*attribute.names, None], dtype=pl.String)  # -1 is the last of them
+    other = known.gather(attribute.group % len(known))
+    numbers, others = (texts.cast(pl.Float64, strict=False) for texts in (own, other))
+    differ = (own != other) & ~(numbers == others).fill_null(False)
     slots = differ.fill_null(False).arg_true()
     if len(slots):
         slot = int(slots[0])
         raise InputError(
             f"{rankings.place(slot)}: item {rankings.item_ids[int(rankings.item[slot])]!r} has "
-            f"{attribute.name} {own[slot]!r}, but {labels[slot]!r} in {origin.name}; correct "
-            f"one of them"
+            f"{column} {own[slot]!r}, but {other[slot]!r} in {origin.name}; correct one of them"
         )
+    return attribute
 
 
 def intersection(attributes: Sequence[Attribute]) -> Attribute:
@@ -522,8 +495,10 @@ def numbered_as(attribute: Attribute, names: Sequence[str]) -> Attribute:
     return Attribute(attribute.name, tuple(order), numbers[attribute.group])
 
 
-def _texts(labels: pl.Series) -> pl.Series:
-    """Return labels as text; NaN and an empty text are null."""
+def _texts(labels: pl.Series) -> pl.Series | None:
+    """Return labels as text, NaN and an empty text as null; None if they are no labels."""
+    if labels.dtype.is_nested() or labels.dtype in OPAQUE:
+        return None
     known = labels.fill_nan(None) if labels.dtype.is_float() else labels
     return known.cast(pl.String).replace("", None).alias("label")
 

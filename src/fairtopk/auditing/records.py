@@ -5,6 +5,7 @@ A note that starts in capitals is a warning.
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ NAMED = 3  # flagged lists that are shown
 SMALL = "*"
 LOUD = "bold yellow"
 LEFT_OUT = ("exposure_gap_released", "score_spread")  # of the table of changes
+_number = partial(number, digits=3, undefined=UNDEFINED)
 
 Record = Mapping[str, Any]
 
@@ -43,14 +45,6 @@ def resampled_findings(found: Findings, *, seed: int) -> Resampled:
             for place, group in enumerate(one.attribute.names):
                 columns[one.attribute.name, share, group] = values[:, place]
     return Resampled(columns, seed=seed)
-
-
-def lists_record(found: Findings, means: Resampled, ks: Sequence[int]) -> dict[str, Any]:
-    """Return the metrics of lists that do not depend on groups."""
-    metrics = {name: means.mean((name,))._asdict() for name in found.lists}
-    if found.relevance_ties is not None:
-        _add_ties(metrics, found.relevance_ties, ks)
-    return metrics
 
 
 def ties_record(ties: Ties, ks: Sequence[int], lists: int) -> dict[str, Any]:
@@ -147,7 +141,7 @@ def column_record(
     for metric, likelihood in one.p_values.items():
         parts = likelihood._asdict()
         metrics[metric] = {"value": parts.pop("p"), **parts}
-    _add_ties(metrics, one.ties, ks)
+    add_ties(metrics, one.ties, ks)
     items, rows = counts.get(UNKNOWN, (0, 0))
     return {
         "name": name,
@@ -160,7 +154,7 @@ def column_record(
     }
 
 
-def _add_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
+def add_ties(metrics: dict[str, Any], ties: Ties, ks: Sequence[int]) -> None:
     """Add to each metric in how many lists row order decides it."""
     for k, across, within in zip(ks, ties.across, ties.within, strict=True):
         for name, found in metrics.items():
@@ -431,7 +425,3 @@ def _ratio(found: Record) -> str:
         return UNDEFINED
     low, high = map(_number, found["ci95"])
     return f"{found['value']:.3f} ({low}-{high})"
-
-
-def _number(value: float | None) -> str:
-    return number(value, digits=3, undefined=UNDEFINED)
