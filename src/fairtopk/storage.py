@@ -367,9 +367,9 @@ def _checksum(tensors: "Mapping[str, Tensor]", about: str) -> int:
 
 
 def check_tensors(
-    path: Path, found: "Mapping[str, Tensor]", wanted: "Mapping[str, Tensor]"
+    fault: str, found: "Mapping[str, Tensor]", wanted: "Mapping[str, Tensor]"
 ) -> None:
-    """Refuse the tensors of a file that are not those wanted, by name, shape and type."""
+    """Refuse tensors that are not those wanted, by name, shape and type, after `fault`."""
     has, needs = (
         {name: f"{value.dtype} of shape {tuple(value.shape)}" for name, value in of.items()}
         for of in (found, wanted)
@@ -377,10 +377,7 @@ def check_tensors(
     for name in sorted(has.keys() | needs.keys()):
         got, expected = has.get(name, "missing"), needs.get(name, "nothing of that name")
         if got != expected:
-            raise InputError(
-                f"{path} does not fit the run's config and data: {name!r} is {got}, expected "
-                f"{expected}"
-            )
+            raise InputError(f"{fault} {name!r:.100} is {got}, expected {expected}")
 
 
 def save_pair(folder: Path, model: Saved, state: Saved) -> None:

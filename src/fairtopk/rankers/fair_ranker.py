@@ -6,7 +6,7 @@ scikit-learn itself calls import it, and ``__init__`` stores its parameters as t
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -14,24 +14,20 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from torch import nn
 
-from fairtopk.checks import (
-    checked_choice,
-    checked_flag,
-    checked_path,
-    checked_target,
-    checked_whole,
-    one_or_several_ks,
-)
+from fairtopk import checks
 from fairtopk.errors import InputError
 from fairtopk.lists.users import HeldOut, Lists
 from fairtopk.metrics.intervals import means_with_intervals
-from fairtopk.rankers.fitted import FeatureRanker, IdRanker
+from fairtopk.rankers.fitted import DESCRIPTION, KIND, FeatureRanker, IdRanker
 from fairtopk.rankers.fitting import feature_settings, id_config
 from fairtopk.rankers.frames import frame_like, frame_of, ids_of
-from fairtopk.rankers.saved import KIND, read_ranker
-from fairtopk.storage import save_tensors
+from fairtopk.robust.ranker import RobustRanker
+from fairtopk.serving.recommend import recommend
+from fairtopk.storage import load_tensors, save_tensors
+from fairtopk.terminal import shown
 
 AnyRanker = FeatureRanker | IdRanker
 Ranker = TypeVar("Ranker", FeatureRanker, IdRanker)
@@ -143,7 +139,7 @@ class FairRanker:
             X: Features, as in `fit`.
             qid: The list of each row, which only ``attention`` reads.
         """
-        return self._fitted_as(FeatureRanker, "predict").predict(X, qid)
+        return self._fitted_without_groups("predict").predict(X, qid)
 
     def rank(self, X: Any, qid: Any = None, k: int | None = None) -> Any:  # noqa: N803
         """Return the rows of each list from the best on, as a frame of the kind of `X`.
@@ -156,9 +152,7 @@ class FairRanker:
             qid: The list of each row; left out, all rows are one list.
             k: How many of each list; None is all.
         """
-        if k is not None:
-            checked_whole("k", k, least=1)
-        return self._fitted_as(FeatureRanker, "rank").rank(X, qid, k)
+        return self._fitted_without_groups("rank").rank(X, qid, None, k)
 
     def rank_with_groups(
         self,
@@ -178,11 +172,10 @@ class FairRanker:
             groups: Group of each row, one of those of `fit`; null for unknown.
             k: How many of each list; None is all.
         """
-        if k is not None:
-            checked_whole("k", k, least=1)
-        return self._fitted_as(FeatureRanker, "rank_with_groups").rank_with_groups(
-            X, qid, groups, k
-        )
+        ranker = self._fitted_as(FeatureRanker, "rank_with_groups")
+        if not isinstance(ranker.scorer, RobustRanker):
+            raise InputError("only robust needs groups to rank by; call rank, which takes none")
+        return ranker.rank(X, qid, groups, k)
 
     def recommend(self, users: Any = None, k: int = 10, *, include_rated: bool = False) -> Any:
         """Return the best items of the whole catalogue for each user: user, item, rank, score.
@@ -198,9 +191,16 @@ class FairRanker:
             include_rated: Whether items that a user rated in training may be among them.
         """
         ranker = self._fitted_as(IdRanker, "recommend")
-        checked_flag("include_rated", include_rated)
+        checks.checked_flag("include_rated", include_rated)
         ids, frame = ids_of(users)
-        found = ranker.recommend(ids, k, include_rated=include_rated)
+        if ranker.config.method.row.needs_labels:
+            raise InputError(
+                "robust needs the group of each item when it ranks, which recommend never "
+                "takes; measure it with evaluate, which has the groups of the split"
+            )
+        found = recommend(
+            ranker.scorer, ranker.catalogue, ids, k=k, include_rated=include_rated
+        )
         if k > (n_items := len(ranker.catalogue.item_ids)):
             warnings.warn(
                 f"k is {k:,}, and there are {n_items:,} items: users get all that are left",
@@ -233,9 +233,9 @@ class FairRanker:
             protocol: For users and items: sampled lists, or the full catalogue.
             unrated: Unrated items of a sampled list.
         """
-        ks = list(one_or_several_ks(self.k if k is None else k))
+        ks = list(checks.one_or_several_ks(self.k if k is None else k))
         if isinstance(X, HeldOut):
-            way = checked_choice("protocol", protocol, ("sampled", "full"))
+            way = checks.checked_choice("protocol", protocol, ("sampled", "full"))
             ids = self._fitted_as(IdRanker, "evaluate, given users and items,")
             values = ids.evaluate(X, ks, protocol=way, unrated=unrated)
         else:
@@ -254,23 +254,35 @@ class FairRanker:
 
     def score(self, X: Any, y: Any = None, *, qid: Any = None) -> float:  # noqa: N803
         """Return the mean NDCG at the ranker's first `k`; scikit-learn's searches read it."""
-        k = one_or_several_ks(self.k)[0]
+        k = checks.one_or_several_ks(self.k)[0]
         found = nw.from_native(self.evaluate(X, y, qid=qid, k=k))
         return float(found.filter(nw.col("metric") == f"ndcg@{k}")["mean"][0])
 
     def save(self, path: str | Path) -> None:
         """Write the ranker to a safetensors file whose head says in JSON what it is."""
-        saved, target = self._fitted("save").saved(), checked_target("path", path)
+        saved, target = self._fitted("save").saved(), checks.checked_target("path", path)
         params = {name: _plain(value) for name, value in self.get_params().items()}
         save_tensors(target, saved.tensors, saved.about | {"ranker": KIND, "params": params})
 
     @classmethod
     def load(cls, path: str | Path) -> "FairRanker":
         """Return a ranker that `save` wrote."""
-        path = checked_path("path", path)
+        path = checks.checked_path("path", path)
         if not path.is_file():
             raise InputError(f"{path} is no file; give one that FairRanker.save wrote")
-        saved = read_ranker(path)
+        saved = load_tensors(path)
+        if saved.about.get("ranker") != KIND:
+            raise InputError(f"{path} holds no ranker; give a file that FairRanker.save wrote")
+        try:
+            DESCRIPTION.validate_python(saved.about)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            place = ".".join(map(str, fault["loc"][1:])) or "its description"
+            said = fault["msg"].removeprefix("Input ")
+            raise InputError(f"{path} is damaged: {shown(place)} {said}") from None
+        for name, value in saved.tensors.items():
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                raise InputError(f"{path} is damaged: {name} is not finite")
         try:
             ranker = cls(**saved.about["params"])
             home = FeatureRanker if saved.about["kind"] == "features" else IdRanker
@@ -324,6 +336,16 @@ class FairRanker:
             raise InputError(f"{what} needs a ranker of {needed}, and this one is of {own}")
         return fitted
 
+    def _fitted_without_groups(self, what: str) -> FeatureRanker:
+        """Return the trained ranker of features for `what`, which takes no groups."""
+        fitted = self._fitted_as(FeatureRanker, what)
+        if isinstance(fitted.scorer, RobustRanker):
+            raise InputError(
+                f"robust needs the group of each document when it ranks, which {what} never "
+                f"takes; call rank_with_groups(X, qid, groups)"
+            )
+        return fitted
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; there are none within others."""
         names = inspect.signature(type(self).__init__).parameters.keys() - {"self"}
@@ -360,9 +382,6 @@ class FairRanker:
             requires_fit=True,
         )
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "fitted_")
-
     def get_metadata_routing(self) -> Any:
         """Return which arguments besides X and y scikit-learn hands to `fit` and `score`.
 
@@ -382,10 +401,10 @@ class FairRanker:
 
 def _plain(value: Any) -> Any:
     """Return a parameter as JSON holds it."""
-    if isinstance(value, np.generic):
-        return value.item()
+    if hasattr(value, "tolist"):  # of numpy or torch
+        return value.tolist()
     if isinstance(value, Mapping):
         return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Iterable) and not isinstance(value, str):
         return [_plain(one) for one in value]
     return value

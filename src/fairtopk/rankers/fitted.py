@@ -1,19 +1,17 @@
-"""What a ranker of users and items does once it is trained.
-
-What a ranker of features does once it is trained.
-"""
+"""A trained ranker, of users and items or of features: what it does, and how it is saved."""
 
 from dataclasses import replace
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import polars as pl
 import torch
 from numpy.typing import NDArray
+from pydantic import BaseModel, Field, TypeAdapter
 from torch import Tensor, nn
 
+from fairtopk.checks import checked_whole
 from fairtopk.data.features import Features
-from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.lists.queries import SLOTS, feature_batches
@@ -21,25 +19,15 @@ from fairtopk.lists.users import HeldOut, Lists, Ratings
 from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import RobustSettings
-from fairtopk.rankers.fitting import FeatureSettings, fit_features, on_table
-from fairtopk.rankers.frames import (
-    QID,
-    RELEVANCE,
-    Table,
-    column_of,
-    features_of,
-    frame_like,
-    group_numbers,
-    table_of,
-)
-from fairtopk.rankers.saved import check_rated, check_weights
+from fairtopk.rankers import frames
+from fairtopk.rankers.fitting import MOST_WIDTH, FeatureSettings, fit_features, on_table
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_model, build_scorer
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.trainer import build_trainer
-from fairtopk.serving.recommend import Catalogue, catalogue_of, recommend
-from fairtopk.storage import Saved
+from fairtopk.serving.recommend import Catalogue, catalogue_of
+from fairtopk.storage import Saved, check_tensors
 from fairtopk.training.loop import under
 
 
@@ -71,20 +59,16 @@ class IdRanker(NamedTuple):
         data = lists.data
         return cls(scorer.eval(), config, catalogue_of(lists), data.group_names, data.notes)
 
-    def recommend(self, users: Any, k: int, *, include_rated: bool) -> pl.DataFrame:
-        """Return the best items of each user; see `fairtopk.serving.recommend.recommend`."""
-        if self.config.method.row.needs_labels:
-            raise InputError(
-                "robust needs the group of each item when it ranks, which recommend never "
-                "takes; measure it with evaluate, which has the groups of the split"
-            )
-        return recommend(self.scorer, self.catalogue, users, k=k, include_rated=include_rated)
-
     def evaluate(
         self, part: HeldOut, ks: list[int], *, protocol: str, unrated: int
     ) -> dict[str, Tensor]:
         """Return every metric by name, one value per user of the part, ``[Q]``."""
-        self._same_ids(part.data)
+        own, data = self.catalogue, part.data
+        if not (own.user_ids.equals(data.user_ids) and own.item_ids.equals(data.item_ids)):
+            raise InputError(
+                f"{data.name} has other users or items than the ranker was fitted on; evaluate "
+                f"on a part of the same split"
+            )
         if protocol == "full":
             return evaluate_full(self.scorer, part, ks)
         blocks = part.batches(unrated=unrated, seed=self.config.seed)
@@ -108,46 +92,34 @@ class IdRanker(NamedTuple):
 
     @classmethod
     def from_saved(cls, saved: Saved) -> Self:
-        """Return the ranker that `saved` described."""
-        about, tensors = saved.about, saved.tensors
+        """Return the ranker that `saved` described, refusing parts that do not go together."""
+        tensors, about = saved
         config = check_config(about["config"], "the ranker's config")
-        ids = Ids(pl.Series(about["user_ids"]), pl.Series(about["item_ids"]))
-        weights = under("scorer", tensors)
-        rest = {name: value for name, value in tensors.items() if name[:7] != "scorer."}
-        check_rated(rest, ids.n_users, ids.n_items)
-        scorer = build_scorer(config, ids.n_users, ids.n_items)
-        check_weights(weights, scorer.state_dict())
-        scorer.load_state_dict(weights)
+        user_ids, item_ids = pl.Series(about["user_ids"]), pl.Series(about["item_ids"])
+        n_users, n_items = len(user_ids), len(item_ids)
+        scorer = build_scorer(config, n_users, n_items)
+        item = tensors.get("rated.item", torch.empty(0))
+        exact = tensors.get("rated.rating", item).dtype == torch.float64
+        wanted = {f"scorer.{name}": value for name, value in scorer.state_dict().items()} | {
+            "rated.offsets": torch.empty(n_users + 1, dtype=torch.int64),
+            "rated.item": torch.empty(item.numel(), dtype=torch.int32),
+            "rated.rating": torch.empty(
+                item.numel(), dtype=torch.float64 if exact else torch.float32
+            ),
+            "popularity": torch.empty(n_items, dtype=torch.int64),
+        }
+        check_tensors("its", tensors, wanted)
+        offsets = tensors["rated.offsets"]
+        rising = bool((offsets.diff() >= 0).all()) and int(offsets[0]) == 0
+        inside = bool(((item >= 0) & (item < n_items)).all())
+        if not rising or int(offsets[-1]) != item.numel() or not inside:
+            raise InputError("its ratings do not fit its users and items")
+        scorer.load_state_dict(under("scorer", tensors))
         rated = {name: value.numpy() for name, value in under("rated", tensors).items()}
-        catalogue = Catalogue(*ids, Ratings(**rated), tensors["popularity"].numpy())
+        popularity = tensors["popularity"].numpy()
+        catalogue = Catalogue(user_ids, item_ids, Ratings(**rated), popularity)
         names, notes = tuple(about["group_names"]), tuple(about["notes"])
         return cls(scorer.eval(), config, catalogue, names, notes)
-
-    def _same_ids(self, data: Interactions) -> None:
-        own = self.catalogue
-        pairs = ((own.user_ids, data.user_ids), (own.item_ids, data.item_ids))
-        if not all(one.equals(other) for one, other in pairs):
-            raise InputError(
-                f"{data.name} has other users or items than the ranker was fitted on; evaluate "
-                f"on a part of the same split"
-            )
-
-
-class Ids(NamedTuple):
-    """Users and items by their original ids."""
-
-    user_ids: pl.Series
-    item_ids: pl.Series
-
-    @property
-    def n_users(self) -> int:
-        """Number of users."""
-        return len(self.user_ids)
-
-    @property
-    def n_items(self) -> int:
-        """Number of items."""
-        return len(self.item_ids)
 
 
 class FeatureRanker(NamedTuple):
@@ -176,8 +148,8 @@ class FeatureRanker(NamedTuple):
         cls, x: Any, y: Any, qid: Any, groups: Any, settings: FeatureSettings
     ) -> "FeatureRanker":
         """Return a ranker trained on documents with features, relevance, list and group."""
-        table = table_of(x)
-        features = features_of(table, y, qid, groups)
+        table = frames.table_of(x)
+        features = frames.features_of(table, y, qid, groups)
         return cls(
             scorer=fit_features(features, settings),
             model=settings.model,
@@ -188,53 +160,40 @@ class FeatureRanker(NamedTuple):
             notes=features.notes + _odd_lists(features, max(settings.method.ks)),
         )
 
-    @property
-    def needs_groups(self) -> bool:
-        """Whether it needs the group of each document when it ranks."""
-        return isinstance(self.scorer, RobustRanker)
-
     def predict(self, x: Any, qid: Any) -> NDArray[np.float32]:
         """Return the score of each row."""
-        self._refuse_robust("predict")
         if self.model != "attention":
             qid = None
         elif qid is None:
             raise InputError("attention scores a document among its list; give predict the qid")
-        table = table_of(x, names=self.names)
-        return self._scores(features_of(table, np.zeros(len(table.values)), qid, None))
+        table = frames.table_of(x, names=self.names)
+        return self._scores(frames.features_of(table, np.zeros(len(table.values)), qid, None))
 
-    def rank(self, x: Any, qid: Any, k: int | None) -> Any:
+    def rank(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
         """Return the rows of each list from the best on, as a frame of the kind of `x`."""
-        self._refuse_robust("rank")
-        return self._ranked(x, qid, None, k)
-
-    def rank_with_groups(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
-        """Return the same of a ranker that needs the group of each row to rank it."""
-        if not self.needs_groups:
-            raise InputError("only robust needs groups to rank by; call rank, which takes none")
-        return self._ranked(x, qid, groups, k)
-
-    def _ranked(self, x: Any, qid: Any, groups: Any, k: int | None) -> Any:
-        table = table_of(x, names=self.names)
-        n_rows = len(table.values)
-        lists = column_of(QID, np.zeros(n_rows, np.int64) if qid is None else qid, n_rows)
+        if k is not None:
+            checked_whole("k", k, least=1)
+        table = frames.table_of(x, names=self.names)
+        n_rows, name = len(table.values), frames.QID
+        given = np.zeros(n_rows, np.int64) if qid is None else qid
+        lists = frames.column_of(name, given, n_rows)
         scores = self._scores(self._features(table, np.zeros(n_rows), lists, groups))
-        rows = pl.DataFrame({QID: lists, "row": np.arange(len(scores)), "score": scores})
+        rows = pl.DataFrame({name: lists, "row": np.arange(len(scores)), "score": scores})
         # Lists in order of first appearance; of equal scores the earlier row is first.
         ranked = (
-            rows.with_columns(first=pl.col("row").min().over(QID))
+            rows.with_columns(first=pl.col("row").min().over(name))
             .sort("first", "score", "row", descending=[False, True, False])
             .with_columns(rank=pl.int_range(1, pl.len() + 1).over("first"))
             .filter(pl.lit(True) if k is None else pl.col("rank") <= k)
-            .select(QID, "row", "rank", "score")
+            .select(name, "row", "rank", "score")
         )
-        return frame_like(ranked, table.frame)
+        return frames.frame_like(ranked, table.frame)
 
     def evaluate(
         self, x: Any, y: Any, qid: Any, groups: Any, ks: list[int]
     ) -> dict[str, Tensor]:
         """Return every metric by name, one value per list, ``[Q]``."""
-        features = self._features(table_of(x, names=self.names), y, qid, groups)
+        features = self._features(frames.table_of(x, names=self.names), y, qid, groups)
         scorer = on_table(self.scorer, torch.from_numpy(features.values))
         return evaluate(scorer, feature_batches(features, slots=SLOTS), ks)
 
@@ -263,26 +222,31 @@ class FeatureRanker(NamedTuple):
             settings = RobustSettings(**robust["settings"])
             table = OfTable(base, torch.empty(0, n_features))
             scorer = RobustRanker(table, settings, share=robust["share"], seed=robust["seed"])
-        check_weights(saved.tensors, scorer.state_dict())
+        check_tensors("its", saved.tensors, scorer.state_dict())
         scorer.load_state_dict(saved.tensors)
         return cls(**(about | {"scorer": scorer.eval()}))
 
-    def _features(self, table: Table, y: Any, qid: Any, groups: Any) -> Features:
+    def _features(self, table: frames.Table, y: Any, qid: Any, groups: Any) -> Features:
         """Return rows as lists; groups of training keep their numbers, which robust goes by.
 
         Other groups are numbered anew, but robust cannot rank them.
         """
         if groups is None:
-            return features_of(table, y, qid, None)
-        numbers, strange = group_numbers(groups, self.group_names, len(table.values))
-        if strange is not None and not self.needs_groups:
-            return features_of(table, y, qid, groups)
+            return frames.features_of(table, y, qid, None)
+        column = frames.column_of(frames.GROUPS, groups, len(table.values))
+        known = column.fill_nan(None) if column.dtype.is_float() else column
+        labels = known.cast(pl.String).replace("", None)
+        strange = labels.filter(labels.is_not_null() & ~labels.is_in(self.group_names)).min()
+        if strange is not None and not isinstance(self.scorer, RobustRanker):
+            return frames.features_of(table, y, qid, groups)
         if strange is not None:
             raise InputError(
                 f"groups has {strange!r}, which the ranker was not fitted on; it knows "
                 f"{', '.join(self.group_names)}"
             )
-        features = features_of(table, y, qid, None)
+        number = {name: place for place, name in enumerate(self.group_names)}
+        numbers = np.array([number.get(label, -1) for label in labels], np.int32)
+        features = frames.features_of(table, y, qid, None)
         return replace(features, group=numbers[features.row], group_names=self.group_names)
 
     def _scores(self, features: Features) -> NDArray[np.float32]:
@@ -298,13 +262,6 @@ class FeatureRanker(NamedTuple):
         scores[features.row] = torch.cat(parts).numpy()
         return scores
 
-    def _refuse_robust(self, what: str) -> None:
-        if self.needs_groups:
-            raise InputError(
-                f"robust needs the group of each document when it ranks, which {what} never "
-                f"takes; call rank_with_groups(X, qid, groups)"
-            )
-
 
 def _odd_lists(features: Features, k: int) -> tuple[str, ...]:
     """Return which lists teach a ranker less than others, counted."""
@@ -312,7 +269,7 @@ def _odd_lists(features: Features, k: int) -> tuple[str, ...]:
     relevant = np.add.reduceat(features.relevance > 0, features.offsets[:-1], dtype=np.int64)
     counts = {
         "one document only": int((sizes == 1).sum()),
-        f"no document of {RELEVANCE} above 0": int((relevant == 0).sum()),
+        f"no document of {frames.RELEVANCE} above 0": int((relevant == 0).sum()),
         f"at most k = {k} documents: all are in the top": int((sizes <= k).sum()),
     }
     if len(features.group_names) > 1:
@@ -327,3 +284,44 @@ def _odd_lists(features: Features, k: int) -> tuple[str, ...]:
         for what, count in counts.items()
         if count
     )
+
+
+# The schema of a saved ranker, which is input like any other: checked before it is used.
+Width = Annotated[int, Field(ge=1, le=MOST_WIDTH)]
+Ids = Annotated[list[int] | list[str] | list[float], Field(min_length=1)]
+
+
+class _Described(BaseModel, strict=True, extra="forbid"):
+    ranker: Literal["fairtopk ranker 1"]
+    params: dict[str, Any]
+    group_names: list[str]
+    notes: list[str]
+
+
+class _Robust(BaseModel, strict=True, extra="forbid"):
+    settings: dict[str, Any]
+    share: Annotated[float, Field(ge=0, le=1)]
+    seed: Annotated[int, Field(ge=0)]
+
+
+class _OfFeatures(_Described):
+    kind: Literal["features"]
+    scorer: None
+    model: Literal["linear", "mlp", "attention"]
+    hidden: Annotated[list[Width], Field(min_length=1)]
+    names: Annotated[list[str], Field(min_length=1)]
+    by_name: bool
+    robust: _Robust | None = None
+
+
+class _OfIds(_Described):
+    kind: Literal["ids"]
+    config: dict[str, Any]
+    user_ids: Ids
+    item_ids: Ids
+
+
+KIND = "fairtopk ranker 1"
+DESCRIPTION: TypeAdapter[Any] = TypeAdapter(
+    Annotated[_OfFeatures | _OfIds, Field(discriminator="kind")]
+)

@@ -1,7 +1,4 @@
-"""Training a scorer of features on all lists: models, phases and loop are those of a run.
-
-From the parameters of a ranker to what its training takes.
-"""
+"""From the parameters of a ranker to a config, and a scorer of features trained by one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -38,6 +35,9 @@ STEPS = 1_500  # that a ranker is trained for unless told otherwise
 LEAST_EPOCHS = 30
 WARMUP = 0.2  # share of the epochs that are warm-up
 LAST_PART = 0.75  # of the epochs, after which the rate is a quarter
+MOST_WIDTH = 2**16  # of a hidden layer
+C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
+TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 
 
 class FeatureSettings(NamedTuple):
@@ -45,12 +45,12 @@ class FeatureSettings(NamedTuple):
 
     method: MethodConfig
     model: FeatureModel
-    hidden: tuple[int, ...] = (64,)
-    dropout: float = DROPOUT
-    epochs: int | None = None
-    rate: float | None = None
-    batch_size: int = BATCH_SIZE
-    seed: int = 0
+    hidden: tuple[int, ...]
+    dropout: float
+    epochs: int | None
+    rate: float | None
+    batch_size: int
+    seed: int
 
 
 def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer | RobustRanker:
@@ -63,33 +63,20 @@ def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer
         raise InputError(
             f"{settings.method.name} needs documents in at least two groups; give groups"
         )
-    lists = QueryLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
-    config = feature_config(settings, n_queries=features.n_queries)
-    scorer = build_model(config, lists)
-    trainer = build_trainer(config, lists, scorer)
-    with lists.training_threads():
-        for _ in trainer.run():
-            pass
-    return without_table(scorer).eval()
-
-
-def feature_config(settings: FeatureSettings, *, n_queries: int) -> Config:
-    """Return what a run with these settings on so many lists is made of."""
     epochs = settings.epochs
     if epochs is None:
-        n_steps = math.ceil(n_queries / settings.batch_size)
+        n_steps = math.ceil(features.n_queries / settings.batch_size)
         epochs = max(math.ceil(STEPS / n_steps), LEAST_EPOCHS)
     warmup = round(WARMUP * epochs)
-    others: dict[str, Any] = {}
-    if settings.rate is not None:
-        others = {"rate": settings.rate, "warmup_rate": settings.rate}
     last = math.ceil(LAST_PART * (epochs - warmup))
-    training = {
+    training: dict[str, Any] = {
         "warmup_epochs": warmup,
         "epochs": epochs - warmup,
         "rate_epochs": [last] if last else [],
         "batch_size": settings.batch_size,
     }
+    if settings.rate is not None:
+        training |= {"rate": settings.rate, "warmup_rate": settings.rate}
     values = {
         "seed": settings.seed,
         "data": {"source": "letor"},  # whatever the documents came in
@@ -99,9 +86,19 @@ def feature_config(settings: FeatureSettings, *, n_queries: int) -> Config:
             "dropout": settings.dropout,
         },
         "method": settings.method.model_dump(),
-        "training": training | others,
+        "training": training,
     }
-    return check_config(values, "FairRanker")
+    config = check_config(values, "FairRanker")
+    lists = QueryLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
+    scorer = build_model(config, lists)
+    trainer = build_trainer(config, lists, scorer)
+    with lists.training_threads():
+        for _ in trainer.run():
+            pass
+    # The documents that it was trained on are no part of it.
+    if isinstance(scorer, RobustRanker):
+        return cast(RobustRanker, on_table(scorer, torch.from_numpy(features.values[:0])))
+    return cast(OfTable, scorer).scorer.eval()
 
 
 def on_table(scorer: FeatureScorer | RobustRanker, values: torch.Tensor) -> nn.Module:
@@ -110,20 +107,6 @@ def on_table(scorer: FeatureScorer | RobustRanker, values: torch.Tensor) -> nn.M
         assert isinstance(scorer.base, OfTable)
         return scorer.over(OfTable(scorer.base.scorer, values))
     return OfTable(scorer, values)
-
-
-def without_table(scorer: nn.Module) -> FeatureScorer | RobustRanker:
-    """Return a scorer of batches without the documents that it was trained on."""
-    if isinstance(scorer, RobustRanker):
-        assert isinstance(scorer.base, OfTable)
-        return scorer.over(OfTable(scorer.base.scorer, scorer.base.values[:0]))
-    assert isinstance(scorer, OfTable)
-    return scorer.scorer
-
-
-MOST_WIDTH = 2**16  # of a hidden layer
-C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
-TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 
 
 def id_config(params: Mapping[str, Any]) -> Config:
@@ -136,13 +119,17 @@ def id_config(params: Mapping[str, Any]) -> Config:
             f"users and items are ranked by {' or '.join(models_of('ids'))}, got "
             f"model={shown(model)}; the others need features, fit(X, y, qid=...)"
         )
-    options = _options(params)
-    tables = {name: dict(options.pop(name, {})) for name in TABLES}
-    tables["model"] |= _given(name=model, hidden=params["hidden"], dropout=params["dropout"])
-    tables["training"] |= _given(
-        epochs=params["epochs"], rate=params["rate"], batch_size=params["batch_size"]
-    )
-    values = {"seed": params["seed"], "method": _method(params, options)} | tables
+    own = {"model": ("hidden", "dropout"), "training": ("epochs", "rate", "batch_size")}
+    tables: dict[str, dict[str, Any]] = {}
+    for table in TABLES:
+        given = params["options"].pop(table, {})
+        if not isinstance(given, Mapping):
+            raise KindError(f"options: {table} must be a table, {{...}}, got {shown(given)}")
+        tables[table] = dict(given) | {
+            name: params[name] for name in own.get(table, ()) if params[name] is not None
+        }
+    tables["model"]["name"] = model
+    values = {"seed": params["seed"], "method": _method(params)} | tables
     return check_config(values, "FairRanker")
 
 
@@ -156,13 +143,12 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
             f"model={shown(model)}; {' and '.join(models_of('ids'))} need users and items, "
             f"fit(ft.split(data))"
         )
-    options = _options(params)
-    if table := next((name for name in TABLES if name in options), None):
+    if table := next((name for name in TABLES if name in params["options"]), None):
         raise InputError(
             f"options of a ranker of features are those of method, got {table!r}; epochs, "
             f"rate, batch_size, hidden and dropout are parameters"
         )
-    values = _method(params, options)
+    values = _method(params)
     if find_method(values["name"]) is None:
         raise InputError(
             f"features are ranked by the methods {', '.join(METHODS)}, got "
@@ -172,9 +158,8 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
         method = MethodConfig.model_validate(values)
     except ValidationError as error:
         raise InputError(f"FairRanker: {first_fault(error, values)}") from error
-    dropout, rate = params["dropout"], params["rate"]
-    if dropout is None:
-        dropout = DROPOUT
+    dropout = DROPOUT if params["dropout"] is None else params["dropout"]
+    rate = params["rate"]
     if not 0 <= dropout < 1:
         raise InputError(f"dropout must be from 0 to below 1, got {dropout:g}")
     if rate is not None and rate <= 0:
@@ -212,28 +197,21 @@ def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
         checked_whole("each of hidden", width, least=1, most=MOST_WIDTH) for width in hidden
     )
     values["seed"] = checked_whole("seed", params["seed"], least=0)
-    return values
-
-
-def _options(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, refusing what is a parameter of its own and would be passed over."""
     options = {} if params["options"] is None else params["options"]
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
         raise KindError(f"options must be names with values, {{...}}, got {shown(options)}")
+    # What is a parameter of its own would be passed over.
     if given := next((name for name in ("name", "k") if name in options), None):
         own = "method" if given == "name" else given
         raise InputError(f"options has {given!r}; give it as the parameter {own}")
-    return dict(options)
+    values["options"] = dict(options)
+    return values
 
 
-def _method(params: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    weights = _given(c=params["c"], c_relative=params["c_relative"])
-    name = params["method"]
-    row = find_method(name)
+def _method(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config's table of the method, where options are none but its own."""
+    weights = {name: params[name] for name in ("c", "c_relative") if params[name] is not None}
+    row = find_method(params["method"])
     if not weights and row is not None and row.is_fair and row.default_weight is None:
         weights = {"c_relative": C_RELATIVE}
-    return options | {"name": name, "k": params["k"]} | weights
-
-
-def _given(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return {**params["options"], "name": params["method"], "k": params["k"], **weights}

@@ -58,16 +58,28 @@ def table_of(x: Any, *, names: tuple[str, ...] | None = None) -> Table:
                     f"X: column {name!r} holds {frame.schema[name]}, not numbers; encode it, "
                     f"or leave it out"
                 )
-        values = np.column_stack([_column(frame[name]) for name in wanted])
-        return Table(_finite(values, wanted), tuple(wanted), frame)
-    values = _array(x)
-    found = tuple(f"feature {place}" for place in range(values.shape[1]))
-    if names is not None and len(found) != len(names):
-        raise InputError(
-            f"X has {len(found)} features, but FairRanker is expecting {len(names)} features "
-            f"as input, those it was fitted on"
-        )
-    return Table(_finite(values, found), names if names is not None else found, None)
+        columns = [frame[name].cast(nw.Float64).to_numpy() for name in wanted]
+        values, found = np.column_stack(columns), tuple(wanted)
+    else:
+        values = _array(x)
+        found = tuple(f"feature {place}" for place in range(values.shape[1]))
+        if names is not None and len(found) != len(names):
+            raise InputError(
+                f"X has {len(found)} features, but FairRanker is expecting {len(names)} "
+                f"features as input, those it was fitted on"
+            )
+    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+        narrow = values.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        row, column = np.argwhere(~np.isfinite(narrow))[0]
+        value = values[row, column]
+        place = f"{'NaN' if np.isnan(value) else f'{value:g}'} in row {row}, {found[column]}"
+        if np.isfinite(value):
+            raise InputError(
+                f"X must fit float32, got {place}; bring the feature to another scale"
+            )
+        raise InputError(f"X must be finite, got {place}; fill it in, or leave the row out")
+    return Table(narrow, found if names is None else names, frame)
 
 
 def features_of(table: Table, y: Any, qid: Any, groups: Any) -> Features:
@@ -131,22 +143,6 @@ def column_of(name: str, values: Any, n_rows: int) -> pl.Series:
             f"{len(column):,}"
         )
     return column
-
-
-def group_numbers(
-    groups: Any, names: tuple[str, ...], n_rows: int
-) -> tuple[NDArray[np.int32], str | None]:
-    """Return the number of each row's group among `names`, and one that is not among them.
-
-    Numbers are ``[n]``, -1 where the group is null or none of them.
-    """
-    column = column_of(GROUPS, groups, n_rows)
-    known = column.fill_nan(None) if column.dtype.is_float() else column
-    labels = known.cast(pl.String).replace("", None)
-    strange = labels.filter(labels.is_not_null() & ~labels.is_in(names)).min()
-    number = {name: place for place, name in enumerate(names)}
-    numbers = np.array([number.get(label, -1) for label in labels], np.int32)
-    return numbers, None if strange is None else str(strange)
 
 
 def ids_of(users: Any) -> tuple[Any, AnyFrame | None]:
@@ -216,26 +212,3 @@ def _array(x: Any) -> NDArray[np.float64]:
             f"X has 0 {what}(s) (shape={values.shape}) while a minimum of 1 is required."
         )
     return values
-
-
-def _column(series: nw.Series[Any]) -> NDArray[np.float64]:
-    return series.cast(nw.Float64).to_numpy()
-
-
-def _finite(values: NDArray[np.float64], names: Any) -> NDArray[np.float32]:
-    with np.errstate(over="ignore"):  # what becomes infinite is refused below
-        narrow = values.astype(np.float32)
-    if not np.isfinite(narrow).all():
-        row, column = np.argwhere(~np.isfinite(narrow))[0]
-        value = values[row, column]
-        shown = "NaN" if np.isnan(value) else f"{value:g}"
-        if np.isfinite(value):
-            raise InputError(
-                f"X must fit float32, got {shown} in row {row}, {names[column]}; bring the "
-                f"feature to another scale"
-            )
-        raise InputError(
-            f"X must be finite, got {shown} in row {row}, {names[column]}; fill it in, or "
-            f"leave the row out"
-        )
-    return narrow

@@ -70,7 +70,8 @@ def open_run(
     saved = load_tensors(out / MODEL)
     identity.refuse_other(saved.about, out / MODEL)
     scorer = build_model(config, lists)
-    check_tensors(out / MODEL, saved.tensors, scorer.state_dict())
+    fault = f"{out / MODEL} does not fit the run's config and data:"
+    check_tensors(fault, saved.tensors, scorer.state_dict())
     scorer.load_state_dict(saved.tensors)
     return OpenRun(out, config, lists, identity, scorer.eval(), (out / METRICS).exists())
 

@@ -143,7 +143,8 @@ def train_run(
             model, state = saved
             for one, name in ((model, storage.MODEL), (state, storage.STATE)):
                 run.identity.refuse_other(one.about, out / name)
-            storage.check_tensors(out / storage.MODEL, model.tensors, trainer.model())
+            fault = f"{out / storage.MODEL} does not fit the run's config and data:"
+            storage.check_tensors(fault, model.tensors, trainer.model())
             resumed = load_trainer(trainer, out / storage.STATE, state, model.tensors)
             run, spent = run._replace(reused=resumed.reused), resumed.seconds
         else:
