@@ -55,23 +55,20 @@ class Vertex(NamedTuple):
 
 
 def best_mixture(program: Program) -> Mixture | None:
-    """Return the rankings, and their weights, of a solution; None if there is none."""
-    if len(program.rates) < 2:
-        return _sorted_by(program.utility)[None], np.ones(1)
-    if len(program.rates) == 2:
-        return _of_two_groups(program)
-    return _of_several_groups(program)
+    """Return the rankings, and their weights, of a solution; None if there is none.
 
-
-def _of_two_groups(program: Program) -> Mixture | None:
-    """Return the solution where one difference is limited, that of the two groups.
-
-    Of the line through a ranking above the limit and one below it, the slope is a price of the
-    difference. A ranking that is worth more at that price takes the place of one of the two;
-    if there is none, no mixture is better than that of the two which is at the limit.
+    With two groups one difference is limited. Of the line through a ranking above the limit and
+    one below it, the slope is a price of the difference. A ranking that is worth more at that
+    price takes the place of one of the two; if there is none, no mixture is better than that of
+    the two which is at the limit.
     """
+    by_utility = (-program.utility).argsort(kind="stable")
+    if len(program.rates) < 2:
+        return by_utility[None], np.ones(1)
+    if len(program.rates) > 2:
+        return _of_several_groups(program)
     difference, slack = program.rates[0] - program.rates[1], program.slack
-    best = _vertex(_sorted_by(program.utility), difference, program)
+    best = _vertex(by_utility, difference, program)
     if abs(best.gap) <= slack:
         return best.ranking[None], np.ones(1)
     if best.gap < 0:
@@ -83,9 +80,10 @@ def _of_two_groups(program: Program) -> Mixture | None:
     slack = max(slack, below.gap)
     while True:
         price = (above.utility - below.utility) / (above.gap - below.gap)
-        found = _vertex(_sorted_by(program.utility - price * difference), difference, program)
-        worth, most = (one.utility - price * one.gap for one in (found, above))
-        if worth <= most + TOLERANCE:
+        worth = program.utility - price * difference
+        found = _vertex((-worth).argsort(kind="stable"), difference, program)
+        gained, most = (one.utility - price * one.gap for one in (found, above))
+        if gained <= most + TOLERANCE:
             break
         if found.gap > slack:
             above = found
@@ -98,7 +96,8 @@ def _of_two_groups(program: Program) -> Mixture | None:
 
 
 def _of_several_groups(program: Program) -> Mixture | None:
-    rankings = [_sorted_by(price) for price in (program.utility, *program.rates)]
+    prices = (program.utility, *program.rates)
+    rankings = [(-price).argsort(kind="stable") for price in prices]
     lowest = _improve(rankings, program, allowed=None)
     if lowest.x[-1] > TOLERANCE:
         return None
@@ -137,7 +136,7 @@ def _improve(rankings: list[Ranking], program: Program, *, allowed: float | None
             raise RuntimeError(f"the solver gave up on an exposure program: {solved.message}")
         upper, lower = np.split(solved.ineqlin.marginals, 2)
         price = utility + (upper - lower) @ program.rates
-        ranking = _sorted_by(price)
+        ranking = (-price).argsort(kind="stable")
         gain = price @ _exposure(ranking, program) + solved.eqlin.marginals[0]
         if gain <= TOLERANCE or (allowed is None and solved.x[-1] <= TOLERANCE):
             return solved
@@ -153,10 +152,6 @@ def _vertex(ranking: Ranking, difference: Floats, program: Program) -> Vertex:
         float(rate[top] @ program.discount) for rate in (program.utility, difference)
     )
     return Vertex(ranking, utility, gap)
-
-
-def _sorted_by(price: Floats) -> Ranking:
-    return (-price).argsort(kind="stable")
 
 
 def _exposure(ranking: Ranking, program: Program) -> Floats:

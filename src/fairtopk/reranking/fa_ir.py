@@ -119,33 +119,27 @@ def fill_fair_prefixes(
     """
     met = np.ones(len(n_items), np.bool_)
     for query in range(len(n_items)):
-        n, taken, first, other = n_items[query], 0, -1, -1
-        first = _following(protected[query], n, first, True)
-        other = _following(protected[query], n, other, False)
+        n, inside, taken = n_items[query], protected[query], 0
+        first = other = 0  # the best place left of a protected item, and of any other
         for place in range(n):
+            while first < n and not inside[first]:
+                first += 1
+            while other < n and inside[other]:
+                other += 1
             least = counts[row[query], place] if place < counts.shape[1] else 0
             if first < n and (
                 taken < least or other >= n or scores[query, first] >= scores[query, other]
             ):
                 order[query, place] = first
+                first += 1
                 taken += 1
-                first = _following(protected[query], n, first, True)
             else:
                 order[query, place] = other
-                other = _following(protected[query], n, other, False)
+                other += 1
             met[query] &= taken >= least
         for place in range(n, order.shape[1]):
             order[query, place] = place
     return met
-
-
-@compiled
-def _following(protected: NDArray[np.bool_], n: int, place: int, wanted: bool) -> int:
-    """Return the next place after `place` whose flag is `wanted`, or n."""
-    place += 1
-    while place < n and protected[place] != wanted:
-        place += 1
-    return place
 
 
 class PrefixTable(NamedTuple):
