@@ -9,7 +9,7 @@ from fairtopk.lists.batch import list_batch
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.scoring import score
-from fairtopk.serving.export import served
+from fairtopk.serving.export import Served
 
 N_USERS, N_ITEMS = 20, 30
 
@@ -37,19 +37,19 @@ def test_what_is_served_scores_like_the_model_whatever_the_groups(
     user, item = torch.arange(N_USERS), torch.randint(N_ITEMS, (N_USERS, 8))
     group = torch.randint(-1, 3, item.shape)
     batch = list_batch(user, torch.zeros(item.shape), group, item >= 0, item=item)
-    torch.testing.assert_close(served(model)(user, item), score(model, batch))
+    torch.testing.assert_close(Served(model)(user, item), score(model, batch))
 
 
 @pytest.mark.parametrize("place", range(3))
 def test_what_is_served_takes_users_and_items_and_no_groups(place: int) -> None:
-    module = served(models()[place])
+    module = Served(models()[place])
     assert list(inspect.signature(module.forward).parameters) == ["user", "item"]
 
 
 def test_training_on_changes_nothing_of_what_is_served() -> None:
     user, item = torch.tensor([1]), torch.tensor([[2, 3]])
     for model in models():
-        module = served(model)
+        module = Served(model)
         before = module(user, item)
         with torch.no_grad():
             for parameter in model.parameters():
@@ -59,4 +59,4 @@ def test_training_on_changes_nothing_of_what_is_served() -> None:
 
 def test_another_module_cannot_be_served() -> None:
     with pytest.raises(InputError, match="takes the models neumf and mf, got Linear"):
-        served(nn.Linear(1, 1))
+        Served(nn.Linear(1, 1))

@@ -48,61 +48,53 @@ CHECKED_DOCUMENTS = (1, 2, 7, 200)
 MOST_BYTES = 2**31 - 2**20  # of weights that one ONNX file can hold
 
 
-class ServedProduct(nn.Module):
-    """Matrix factorisation as it is served; later changes to the scorer are not seen."""
+class Served(nn.Module):
+    """Matrix factorisation or NeuMF as it is served; later changes to the scorer are not seen.
 
-    users: Tensor
-    items: Tensor
-    bias: Tensor
-
-    def __init__(self, scorer: MatrixFactorization) -> None:
-        super().__init__()
-        tables = {"users": scorer.user, "items": scorer.item, "bias": scorer.bias}
-        for name, table in tables.items():
-            self.register_buffer(name, table.weight.detach().clone())
-
-    def forward(self, user: Tensor, item: Tensor) -> Tensor:
-        """Return the scores of lists, ``[Q, L]``."""
-        bias = embedding(item, self.bias)[..., 0]
-        return products(embedding(user, self.users), self.items, item) + bias
-
-
-class ServedNeuMF(nn.Module):
-    """NeuMF as it is served; later changes to the scorer are not seen.
-
-    Its first layer and the product's output weights are applied once to each user and item.
+    NeuMF's first layer and the product's output weights are applied once to each user and item.
     """
 
     users: Tensor
     items: Tensor
+    bias: Tensor
     hidden_users: Tensor
     hidden_items: Tensor
     output: Tensor
 
     @torch.no_grad()
-    def __init__(self, scorer: NeuMF) -> None:
+    def __init__(self, scorer: nn.Module) -> None:
         super().__init__()
-        weights, width = scorer.output.weight[0], scorer.product_user.embedding_dim
-        tables = {
-            "users": scorer.product_user.weight * weights[:width],
-            "items": scorer.product_item.weight,
-            "hidden_users": scorer.user_layer(scorer.network_user.weight),
-            "hidden_items": scorer.item_layer(scorer.network_item.weight),
-            "output": weights[width:],
-        }
-        for name, table in tables.items():
-            self.register_buffer(name, table.detach().clone())
-        self.deeper = deepcopy(scorer.deeper)
+        self.deeper: nn.Module | None = None
+        if isinstance(scorer, MatrixFactorization):
+            tables = {"users": scorer.user, "items": scorer.item, "bias": scorer.bias}
+            weights = {name: table.weight for name, table in tables.items()}
+        elif isinstance(scorer, NeuMF):
+            output, width = scorer.output.weight[0], scorer.product_user.embedding_dim
+            weights = {
+                "users": scorer.product_user.weight * output[:width],
+                "items": scorer.product_item.weight,
+                "hidden_users": scorer.user_layer(scorer.network_user.weight),
+                "hidden_items": scorer.item_layer(scorer.network_item.weight),
+                "output": output[width:],
+            }
+            self.deeper = deepcopy(scorer.deeper)
+        else:
+            got = type(scorer).__name__
+            raise InputError(f"export takes the models neumf and mf, got {got}")
+        for name, weight in weights.items():
+            self.register_buffer(name, weight.detach().clone())
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         """Return the scores of lists, ``[Q, L]``."""
+        product = products(embedding(user, self.users), self.items, item)
+        if self.deeper is None:
+            return product + embedding(item, self.bias)[..., 0]
         deeper = list(self.deeper.parameters())
         layers = list(zip(deeper[::2], deeper[1::2], strict=True))
         hidden = embedding(user, self.hidden_users)
-        network = network_scores(
+        return product + network_scores(
             hidden, self.hidden_items, item, layers=layers, output=self.output
         )
-        return products(embedding(user, self.users), self.items, item) + network
 
 
 class ServedDocuments(nn.Module):
@@ -117,15 +109,6 @@ class ServedDocuments(nn.Module):
         one = features[None]
         scores: Tensor = self.scorer(one, torch.ones_like(one[..., 0], dtype=torch.bool))[0]
         return scores
-
-
-def served(scorer: nn.Module) -> ServedProduct | ServedNeuMF:
-    """Return a module that takes user and item numbers and gives the scores of `scorer`."""
-    if isinstance(scorer, MatrixFactorization):
-        return ServedProduct(scorer)
-    if isinstance(scorer, NeuMF):
-        return ServedNeuMF(scorer)
-    raise InputError(f"export takes the models neumf and mf, got {type(scorer).__name__}")
 
 
 def require_export() -> None:
@@ -160,7 +143,7 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
     require_export()
     generator = torch.Generator().manual_seed(0)
     samples, expected = [], []
-    module: ServedProduct | ServedNeuMF | ServedDocuments
+    module: Served | ServedDocuments
     if isinstance(scorer, OfTable):
         module, scale = ServedDocuments(scorer.scorer).eval(), scorer.scorer.scale
         for n_documents in CHECKED_DOCUMENTS:
@@ -169,7 +152,7 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
             with torch.no_grad():
                 expected.append(module(samples[-1]["features"]))
     else:
-        module = served(scorer)
+        module = Served(scorer)
         n_users, n_items = len(module.users), len(module.items)
         for n_queries, length in CHECKED:
             user = torch.randint(n_users, (n_queries,), generator=generator)
@@ -279,18 +262,11 @@ def _refuse_groups(taken: Collection[str], wanted: Collection[str]) -> None:
 
 
 class Exported(NamedTuple):
-    """The files of an export.
+    """The files of an export."""
 
-    Attributes:
-        files: The model, its ids and its card.
-        inputs: What the model takes.
-        off: The largest difference from the original's scores on random inputs, as a share of
-            the largest score.
-    """
-
-    files: list[Path]
-    inputs: tuple[str, ...]
-    off: float
+    files: list[Path]  # the model, its ids and its card
+    inputs: tuple[str, ...]  # what the model takes
+    off: float  # largest difference from the original's scores, as a share of the largest score
 
 
 def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:

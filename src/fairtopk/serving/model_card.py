@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from fairtopk import __version__
 from fairtopk.lists.queries import AnyLists, QueryLists
-from fairtopk.lists.users import Lists
 from fairtopk.metrics.names import TABLE_ROWS
-from fairtopk.runs.config import Config, MethodConfig, ModelConfig
+from fairtopk.runs.config import Config, ModelConfig
 from fairtopk.terminal import UNDEFINED, markdown, number
 
 USER_LIMITS = (
@@ -38,25 +37,15 @@ LIMITS = (
 
 
 class Subject(NamedTuple):
-    """The parts of a card in which users and documents differ.
+    """The parts of a card in which users and documents differ."""
 
-    Attributes:
-        use: What the model is for.
-        inputs: Rows of the table of inputs and outputs.
-        numbering: Which file says what the numbers of the input stand for.
-        checksum_of: What the checksum of the data covers.
-        size: How much data there is.
-        model: The model and its size.
-        limits: Limits that hold for this kind of model alone.
-    """
-
-    use: str
-    inputs: tuple[str, ...]
-    numbering: str
-    checksum_of: str
-    size: str
-    model: str
-    limits: tuple[str, ...]
+    use: str  # what the model is for
+    inputs: tuple[str, ...]  # rows of the table of inputs and outputs
+    numbering: str  # which file says what the numbers of the input stand for
+    checksum_of: str  # what the checksum of the data covers
+    size: str  # how much data there is
+    model: str  # the model and its size
+    limits: tuple[str, ...]  # that hold for this kind of model alone
 
 
 def model_card(
@@ -73,10 +62,14 @@ def model_card(
             largest score.
     """
     data, title = lists.data, markdown(name)
-    if isinstance(lists, QueryLists):
-        about = _documents(title, lists, config.model)
+    about, method = _subject(title, lists, config.model), config.method
+    if not method.row.is_fair:
+        weight = "without a fairness penalty: groups played no part"
     else:
-        about = _users(title, lists, config.model)
+        weight = f"C / n² = {method.c_relative:g}"
+        if method.c is not None:
+            weight = f"{method.row.weight_label} = {method.c:g} ({method.row.weight_meaning})"
+        weight += "; groups of items were used in training"
     sections = {
         "Intended use": [about.use],
         "What it takes and gives": [
@@ -96,8 +89,8 @@ def model_card(
         ],
         "Groups": _groups(config, lists),
         "Training": [
-            f"- method: {config.method.name}, {_weight(config.method)}",
-            f"- top K: {', '.join(map(str, config.method.ks))}",
+            f"- method: {method.name}, {weight}",
+            f"- top K: {', '.join(map(str, method.ks))}",
             f"- model: {about.model}",
             f"- seed: {config.seed}",
             f"- exported by fairtopk {__version__}",
@@ -107,12 +100,35 @@ def model_card(
         else _measured(result, unrated=config.evaluation.unrated),
         "Limits": [f"- {limit}" for limit in (*about.limits, *LIMITS)],
     }
-    parts = [f"# {title}: {config.method.name} on {markdown(data.name)}"]
+    parts = [f"# {title}: {method.name} on {markdown(data.name)}"]
     parts += [f"## {section}\n\n" + "\n".join(lines) for section, lines in sections.items()]
     return "\n\n".join(parts) + "\n"
 
 
-def _users(title: str, lists: Lists, model: ModelConfig) -> Subject:
+def _subject(title: str, lists: AnyLists, model: ModelConfig) -> Subject:
+    if isinstance(lists, QueryLists):
+        documents, n_features = lists.data, len(lists.data.feature_names)
+        scored = "each scored by itself"
+        if model.name == "attention":
+            scored = "of one list, which are scored together"
+        size = ""
+        if model.name != "linear":
+            size = f", hidden layers of {', '.join(map(str, model.hidden))}"
+        return Subject(
+            use="To order the documents of a list by the score, highest first. Serving needs "
+            "their features,\nas in the training data, and no groups.",
+            inputs=(
+                f"| input | `features` | float32, [documents, {n_features}] | documents "
+                f"{scored} |",
+                "| output | `score` | float32, [documents] | higher is better |",
+            ),
+            numbering=f"The feature in each column is named in {title}.features.parquet.",
+            checksum_of="documents",
+            size=f"{documents.n_rows:,} documents in {documents.n_queries:,} queries, "
+            f"{n_features:,} features",
+            model=f"{model.name}{size}",
+            limits=DOCUMENT_LIMITS,
+        )
     data = lists.data
     return Subject(
         use="To order items of this catalogue for users of this data, by the score, highest "
@@ -133,30 +149,6 @@ def _users(title: str, lists: Lists, model: ModelConfig) -> Subject:
     )
 
 
-def _documents(title: str, lists: QueryLists, model: ModelConfig) -> Subject:
-    data, n_features = lists.data, len(lists.data.feature_names)
-    scored = "each scored by itself"
-    if model.name == "attention":
-        scored = "of one list, which are scored together"
-    size = ""
-    if model.name != "linear":
-        size = f", hidden layers of {', '.join(map(str, model.hidden))}"
-    return Subject(
-        use="To order the documents of a list by the score, highest first. Serving needs their "
-        "features,\nas in the training data, and no groups.",
-        inputs=(
-            f"| input | `features` | float32, [documents, {n_features}] | documents {scored} |",
-            "| output | `score` | float32, [documents] | higher is better |",
-        ),
-        numbering=f"The feature in each column is named in {title}.features.parquet.",
-        checksum_of="documents",
-        size=f"{data.n_rows:,} documents in {data.n_queries:,} queries, "
-        f"{n_features:,} features",
-        model=f"{model.name}{size}",
-        limits=DOCUMENT_LIMITS,
-    )
-
-
 def _groups(config: Config, lists: AnyLists) -> list[str]:
     data, rule = lists.data, config.data.groups
     if not data.group_names:
@@ -173,16 +165,6 @@ def _groups(config: Config, lists: AnyLists) -> list[str]:
         "",
         f"Signed gaps are {markdown(data.group_names[0])} minus the rest.",
     ]
-
-
-def _weight(method: MethodConfig) -> str:
-    if not method.row.is_fair:
-        return "without a fairness penalty: groups played no part"
-    if method.c is None:
-        weight = f"C / n² = {method.c_relative:g}"
-    else:
-        weight = f"{method.row.weight_label} = {method.c:g} ({method.row.weight_meaning})"
-    return f"{weight}; groups of items were used in training"
 
 
 def _measured(result: dict[str, Any], *, unrated: int) -> list[str]:

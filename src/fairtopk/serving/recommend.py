@@ -33,19 +33,12 @@ Progress = Callable[[int, int], None]  # users done, users in all
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Items that a trained model can recommend, and users whom it knows.
+    """Items that a trained model can recommend, and users whom it knows."""
 
-    Attributes:
-        user_ids: Original id of each user, ``[n_users]``.
-        item_ids: Original id of each item, ``[n_items]``.
-        rated: All ratings of each user, whether for training or for measuring.
-        popularity: Training ratings of each item, ``[n_items]``.
-    """
-
-    user_ids: pl.Series
-    item_ids: pl.Series
-    rated: Ratings
-    popularity: NDArray[np.int64]
+    user_ids: pl.Series  # original id of each user, [n_users]
+    item_ids: pl.Series  # original id of each item, [n_items]
+    rated: Ratings  # all of each user, whether for training or for measuring
+    popularity: NDArray[np.int64]  # training ratings of each item, [n_items]
 
 
 class Users(NamedTuple):
@@ -57,33 +50,20 @@ class Users(NamedTuple):
 
 
 class RecommendRequest(NamedTuple):
-    """The recommendations to make.
+    """The recommendations to make."""
 
-    Attributes:
-        users: For whom; None is all users of the catalogue.
-        k: Items for each user.
-        include_rated: Whether items that a user rated already may be among them.
-    """
-
-    users: Users | None = None
-    k: int = 10
-    include_rated: bool = False
+    users: Users | None = None  # for whom; None is all users of the catalogue
+    k: int = 10  # items for each user
+    include_rated: bool = False  # whether items that a user rated already may be among them
 
 
 class Written(NamedTuple):
-    """Contents of a file of recommendations.
+    """Contents of a file of recommendations, counted."""
 
-    Attributes:
-        users: How many have items in it.
-        unknown: How many of them are not in the data.
-        rows: How many items they have in all.
-        n_items: How many items there are to recommend.
-    """
-
-    users: int
-    unknown: int
-    rows: int
-    n_items: int
+    users: int  # who have items in it
+    unknown: int  # of them, not in the data
+    rows: int  # items that they have in all
+    n_items: int  # that there are to recommend
 
 
 def catalogue_of(lists: Lists) -> Catalogue:
