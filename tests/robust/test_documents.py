@@ -54,12 +54,12 @@ def test_features_are_what_the_last_layer_weighs_less_the_mean_of_the_list(
 def test_gains_of_whole_lists_are_over_the_best_grade_of_training(data: ft.Features) -> None:
     some = np.array([1, 3, 4])
     problem = feature_problem(ranker(data), data, some)
-    assert problem.mask.sum(-1).tolist() == [10, 5, 10]
+    assert problem.game.mask.sum(-1).tolist() == [10, 5, 10]
     batch = feature_batch(data, some)
     best = float(batch.relevance.max())
     expected = (2.0 ** batch.relevance.double().numpy() - 1) / (2.0**best - 1)
     np.testing.assert_allclose(problem.relevance, expected)
-    spread = problem.features[..., :-1][torch.from_numpy(problem.mask)].pow(2).mean(0)
+    spread = problem.features[..., :-1][torch.from_numpy(problem.game.mask)].pow(2).mean(0)
     torch.testing.assert_close(spread.float(), torch.ones(4))
 
 
@@ -67,10 +67,10 @@ def test_many_lists_and_long_ones_are_thinned(
     data: ft.Features, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     everything = np.arange(12)
-    assert len(feature_problem(ranker(data, users=5), data, everything).mask) == 5
+    assert len(feature_problem(ranker(data, users=5), data, everything).features) == 5
     monkeypatch.setattr(drawing, "MOST_NUMBERS", 10 * 5 * 3)  # documents, features and 1, lists
     first, again = (feature_problem(ranker(data), data, everything) for _ in range(2))
-    assert len(first.mask) == 3
+    assert len(first.features) == 3
     assert torch.equal(first.features, again.features)
 
 

@@ -36,7 +36,7 @@ def objective(price: Floats, found: Floats, mu: float) -> float:
 def projected(price: Floats, mu: float, tolerance: float = 1e-11) -> tuple[Floats, float]:
     exposure, value = np.empty((1, len(price))), np.empty(1)
     mask = np.ones((1, len(price)), bool)
-    project(price[None], mask, Precision(mu, tolerance), exposure, value)
+    project(price[None], mask, Precision(mu, tolerance), (exposure, value))
     return exposure[0], float(value[0])
 
 
@@ -105,7 +105,7 @@ def test_padding_changes_nothing_and_an_empty_list_is_worth_nothing() -> None:
     price = np.array([[0.9, 7.0, 0.1, 0.4], [1.0, 1.0, 1.0, 1.0], [0.3, 0.0, 0.0, 0.0]])
     mask = np.array([[1, 0, 1, 1], [0, 0, 0, 0], [1, 0, 0, 0]], bool)
     exposure, value = np.full(price.shape, -1.0), np.empty(3)
-    project(price, mask, Precision(0.5, 1e-11), exposure, value)
+    project(price, mask, Precision(0.5, 1e-11), (exposure, value))
     alone, worth = projected(price[0, mask[0]], 0.5)
     np.testing.assert_array_equal(exposure[0], [alone[0], -1, *alone[1:]])
     np.testing.assert_array_equal(value, [worth, 0.0, 0.3 - 0.25])

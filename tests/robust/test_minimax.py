@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from fairtopk.robust._kernels import Play, Precision, answer, discounts, project
+from fairtopk.robust._kernels import Precision, answer, discounts, project
 
 pytestmark = pytest.mark.slow
 
@@ -14,7 +14,7 @@ FINE = 1e-11
 def answered(
     appeal: Floats, kind: NDArray[np.int8], mask: NDArray[np.bool_], bonus: Floats, mu: float
 ) -> tuple[Floats, Floats, Floats]:
-    outs = Play(np.zeros(appeal.shape), np.zeros(appeal.shape), np.zeros(len(appeal)))
+    outs = (np.zeros(appeal.shape), np.zeros(appeal.shape), np.zeros(len(appeal)))
     answer(appeal, kind, mask, bonus, Precision(mu, FINE), outs)
     return outs
 
@@ -23,7 +23,7 @@ def best_of(price: Floats, mu: float) -> tuple[float, Floats]:
     """The largest a^T P v - (mu/2) |P|^2 of one list, and P v."""
     exposure, value = np.empty((1, len(price))), np.empty(1)
     mask = np.ones((1, len(price)), bool)
-    project(price[None], mask, Precision(mu, FINE), exposure, value)
+    project(price[None], mask, Precision(mu, FINE), (exposure, value))
     return float(value[0]), exposure[0]
 
 

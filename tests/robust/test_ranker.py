@@ -62,7 +62,8 @@ def test_a_score_is_the_log_of_the_exposure_of_the_place() -> None:
 def test_padding_has_the_last_places_and_without_a_bonus_the_appeal_decides() -> None:
     batch, model = batch_of(), ranker(share=0.0)
     scores = model(batch)
-    appeal = model.appeal(batch).masked_fill(~batch.mask, -torch.inf)
+    appeal = torch.from_numpy(model._game(batch)[0].appeal)
+    appeal = appeal.masked_fill(~batch.mask, -torch.inf)
     order = appeal.argsort(dim=-1, descending=True, stable=True)
     n_items = batch.mask.sum(-1)
     for row in range(N_USERS):
@@ -78,8 +79,8 @@ def test_groups_get_the_same_in_expectation(multiplier: str) -> None:
     for share in (0.0, 1.0):
         model = ranker(share=share, multiplier=multiplier, mu=0.3)
         model.calibrate([batch])
-        game = model._game(batch)
-        found[share] = game.gaps(model._multipliers(game))
+        game, lam, _ = model._game(batch)
+        found[share] = game.play(lam).gap
     assert found[0.0].mean() < -0.05
     assert abs(found[1.0].mean()) < 1e-6
     assert (np.abs(found[1.0]).max() < 1e-6) == (multiplier == "list")
@@ -93,10 +94,10 @@ def test_a_list_is_ranked_alike_in_any_batch() -> None:
 
 def test_sampled_rankings_give_groups_the_same_in_expectation() -> None:
     batch, model = batch_of(8), ranker(ranking="sampled", multiplier="list", mu=0.3)
-    place, sides = torch.from_numpy(discounts(8)), model._game(batch).sides
+    place, game = torch.from_numpy(discounts(8)), model._game(batch)[0]
     for row, policy in enumerate(model.policies(batch)):
         exposure = (policy.matrix() @ place).numpy()
-        gap = (sides.rate[row, sides.kind[row]] * exposure).sum()
+        gap = (game.rate[row, game.kind[row]] * exposure).sum()
         assert gap == pytest.approx(0, abs=1e-6)
         assert not policy.matrix()[~batch.mask[row], : int(batch.mask[row].sum())].any()
 

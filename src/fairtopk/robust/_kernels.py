@@ -30,21 +30,10 @@ from fairtopk.kernels.compiled import compiled
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+Arrays = tuple[Floats, ...]
+
 SWEEPS = 100_000  # turns at most
-
-
-class Play(NamedTuple):
-    """The answers of both players.
-
-    Attributes:
-        relevance: The adversary's q, 0 on padding, ``[Q, L]``.
-        exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
-        value: Value of the game on each list, ``[Q]``.
-    """
-
-    relevance: Floats
-    exposure: Floats
-    value: Floats
+KINDS = 3  # of items, which share a bonus: one group, the other, neither
 
 
 class Rows(NamedTuple):
@@ -66,11 +55,7 @@ class Precision(NamedTuple):
 
 @compiled
 def project(
-    price: Floats,
-    mask: NDArray[np.bool_],
-    precision: Precision,
-    exposure: Floats,
-    value: Floats,
+    price: Floats, mask: NDArray[np.bool_], precision: Precision, filled: Arrays
 ) -> None:
     """Fill in the exposure P v of each item, and the largest a^T P v - (mu/2) |P|^2.
 
@@ -78,31 +63,33 @@ def project(
         price: Price of exposure of an item, a, ``[Q, L]``.
         mask: False on padding, where nothing is filled in, ``[Q, L]``.
         precision: Of P.
-        exposure: ``[Q, L]``.
-        value: ``[Q]``.
+        filled: Exposure, ``[Q, L]``, and that value, ``[Q]``.
     """
+    exposure, value = filled
     for query in range(len(mask)):
         inside = np.flatnonzero(mask[query])
         n = len(inside)
-        slot, c, x, z = _projected(price[query][inside], precision)
-        found = np.empty(n)
-        _exposures(c, discounts(n), z, found)
+        slot, c, x, z, first, past = _projected(price[query][inside], precision)
+        v = discounts(n)
+        of_v, of_vv, of_zv = running(v), running(v * v), running(z * v)
         total = 0.0
         for row in range(n):
-            exposure[query, inside[slot[row]]] = found[row]
-            total += c[row] * found[row] + x[row] + z[row]
+            start, stop = first[row], past[row]
+            found = (
+                c[row] * (of_vv[stop] - of_vv[start])
+                - x[row] * (of_v[stop] - of_v[start])
+                - (of_zv[stop] - of_zv[start])
+            )
+            exposure[query, inside[slot[row]]] = found
+            total += c[row] * found + x[row] + z[row]
         value[query] = precision.mu / 2.0 * total
 
 
-@compiled
 def matrix(price: Floats, precision: Precision) -> Floats:
     """Return P of a list, slots by places, ``[n, n]``, given its prices, ``[n]``."""
-    n = len(price)
-    slot, c, x, z = _projected(price, precision)
-    v, found = discounts(n), np.empty((n, n))
-    for row in range(n):
-        for place in range(n):
-            found[slot[row], place] = max(0.0, c[row] * v[place] - x[row] - z[place])
+    slot, c, x, z, _, _ = _projected(price, precision)
+    found = np.empty((len(price), len(price)))
+    found[slot] = np.maximum(0.0, c[:, None] * discounts(len(price)) - x[:, None] - z)
     return found
 
 
@@ -114,8 +101,13 @@ def discounts(n: int) -> Floats:
 
 
 @compiled
-def _projected(price: Floats, precision: Precision) -> tuple[Integers, Floats, Floats, Floats]:
-    """Return slots by falling price, and in that order c and x; and z by place."""
+def _projected(
+    price: Floats, precision: Precision
+) -> tuple[Integers, Floats, Floats, Floats, Integers, Integers]:
+    """Return the thresholds of P: z by place, and by falling price slots, c and x.
+
+    The last two are the ends of the interval where a row of P is above 0.
+    """
     n = len(price)
     slot = np.argsort(-price, kind="mergesort")
     c, v = price[slot] / precision.mu, discounts(n)
@@ -125,7 +117,7 @@ def _projected(price: Floats, precision: Precision) -> tuple[Integers, Floats, F
     while True:
         _thresholds(c, v, z, x, first, past)
         if moved <= precision.tolerance or sweep == SWEEPS:
-            return slot, c, x, z
+            return slot, c, x, z, first, past
         moved = renew(v, c, x, z)
         sweep += 1
 
@@ -174,31 +166,12 @@ def _thresholds(
 
 
 @compiled
-def _exposures(c: Floats, v: Floats, z: Floats, exposure: Floats) -> None:
-    """Fill in sum_j P_ij v_j of rows by falling c, given the columns' thresholds."""
-    n = len(c)
-    x, first, past = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
-    _thresholds(c, v, z, x, first, past)
-    of_v, of_vv, of_zv = running(v), running(v * v), running(z * v)
-    for row in range(n):
-        start, stop = first[row], past[row]
-        exposure[row] = (
-            c[row] * (of_vv[stop] - of_vv[start])
-            - x[row] * (of_v[stop] - of_v[start])
-            - (of_zv[stop] - of_zv[start])
-        )
-
-
-@compiled
 def running(values: Floats) -> Floats:
     """Return the sum of the values before each place, and of all, ``[n + 1]``."""
     sums = np.zeros(len(values) + 1)
     for place in range(len(values)):
         sums[place + 1] = sums[place] + values[place]
     return sums
-
-
-KINDS = 3  # of items, which share a bonus: one group, the other, neither
 
 
 @compiled
@@ -208,7 +181,7 @@ def answer(
     mask: NDArray[np.bool_],
     bonus: Floats,
     precision: Precision,
-    play: Play,
+    filled: Arrays,
 ) -> None:
     """Fill in the q that answers P best, the exposure P v of each item, and the objective.
 
@@ -218,16 +191,27 @@ def answer(
         mask: False on padding, where nothing is filled in, ``[Q, L]``.
         bonus: What is added to the relevance of each kind, ``[Q, 3]``.
         precision: Of P.
-        play: Filled in; its value is a^T P v - (mu/2) |P|^2 + (mu/2) |q|^2 - appeal^T q.
+        filled: q and exposure, ``[Q, L]``, and a^T P v - (mu/2) |P|^2 + (mu/2) |q|^2 -
+            appeal^T q, ``[Q]``.
     """
+    relevance, exposure, value = filled
     mu = precision.mu
     for query in range(len(mask)):
         inside = np.flatnonzero(mask[query])
         n = len(inside)
-        slot, starts = _by_kind(appeal[query][inside], kind[query][inside])
-        slot, v, z = inside[slot], discounts(n), np.zeros(n)
-        wanted, q, found = appeal[query][slot], np.empty(n), np.empty(n)
+        # Slots by kind and falling appeal, and where each kind starts.
+        starts = np.zeros(KINDS + 1, np.int64)
+        for one in inside:
+            starts[kind[query, one] + 1] += 1
+        starts = np.cumsum(starts)
+        slot, following = np.empty(n, np.int64), starts.copy()
+        for one in inside[np.argsort(-appeal[query][inside], kind="mergesort")]:
+            slot[following[kind[query, one]]] = one
+            following[kind[query, one]] += 1
+
+        v, z, wanted, q = discounts(n), np.zeros(n), appeal[query][slot], np.empty(n)
         c, x, falling_c, falling_x = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+        found = np.empty(n)
         rows = Rows(wanted, q, c, x, found)
         moved, sweep = np.inf, 0
         while True:
@@ -239,11 +223,11 @@ def answer(
             sweep += 1
         total = 0.0
         for row in range(n):
-            play.relevance[query, slot[row]] = q[row]
-            play.exposure[query, slot[row]] = found[row]
+            relevance[query, slot[row]] = q[row]
+            exposure[query, slot[row]] = found[row]
             total += mu / 2.0 * (c[row] * found[row] + x[row] + z[row])
             total += (mu / 2.0 * q[row] - wanted[row]) * q[row]
-        play.value[query] = total
+        value[query] = total
 
 
 @compiled
@@ -283,22 +267,6 @@ def _answers(
                     stop += 1
             x[row] = c[row] * mean_v - base
             exposure[row] = c[row] * steep + rest
-
-
-@compiled
-def _by_kind(appeal: Floats, kind: NDArray[np.int8]) -> tuple[Integers, Integers]:
-    """Return slots by kind and falling appeal, ``[n]``, and where each kind starts, ``[4]``."""
-    n = len(appeal)
-    falling = np.argsort(-appeal, kind="mergesort")
-    starts = np.zeros(KINDS + 1, np.int64)
-    for one in kind:
-        starts[one + 1] += 1
-    starts = np.cumsum(starts)
-    slot, filled = np.empty(n, np.int64), starts.copy()
-    for one in falling:
-        slot[filled[kind[one]]] = one
-        filled[kind[one]] += 1
-    return slot, starts
 
 
 @compiled

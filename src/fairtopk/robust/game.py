@@ -8,7 +8,7 @@ never falls as the multiplier rises. So the search brackets the multiplier that 
 wanted gap, and closes in on it by secants (the Illinois rule).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.robust._kernels import KINDS, Floats, Play, Precision, answer, project
+from fairtopk.robust._kernels import KINDS, Floats, Precision, answer, project
 
 TOLERANCE = 1e-8  # of the sums of rows and columns of P
 GAP_TOLERANCE = 1e-7  # of a gap
@@ -28,27 +28,75 @@ PIECE = 32  # lists in a piece of work
 Flags = NDArray[np.bool_]
 
 
-class Sides(NamedTuple):
-    """Which side each item is on, and what its exposure counts for.
+class Play(NamedTuple):
+    """The answers of both players.
 
     Attributes:
-        kind: 0 for group 0, 1 for the other groups, 2 for neither, ``[Q, L]``.
+        relevance: The adversary's q, 0 on padding, ``[Q, L]``.
+        price: The price of exposure of each item, q + lam f, ``[Q, L]``.
+        exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
+        value: Value of the game on each list, ``[Q]``.
+        gap: f^T P v, ``[Q]``; 0 where a list lacks a side.
+    """
+
+    relevance: Floats
+    price: Floats
+    exposure: Floats
+    value: Floats
+    gap: Floats
+
+
+class Game(NamedTuple):
+    """The game on some lists, without the multiplier.
+
+    Attributes:
+        kind: The side of each item: 0 for group 0, 1 for the other groups, 2 for neither,
+            ``[Q, L]``.
         rate: f of each kind, ``[Q, 3]``; zeros where a list lacks a side.
         defined: Which lists have both sides, ``[Q]``.
+        mask: False on padding, ``[Q, L]``.
+        mu: Smoothing.
+        appeal: -X theta, which the adversary answers to, ``[Q, L]``.
+        relevance: q, if it is given; the ranker alone plays then, ``[Q, L]``.
     """
 
     kind: NDArray[np.int8]
     rate: Floats
     defined: Flags
+    mask: Flags
+    mu: float
+    appeal: Floats = np.empty((0, 0))
+    relevance: Floats | None = None
+
+    def play(self, lam: Floats) -> Play:
+        """Return the best answers, given multipliers of the gap ``[Q]`` or ``[1]``."""
+        f = np.take_along_axis(self.rate, self.kind.astype(np.int64), axis=-1)
+        by_kind, bonus = lam[:, None] * self.rate, lam[:, None] * f
+        exposure, value, relevance = np.zeros(f.shape), np.zeros(len(f)), np.zeros(f.shape)
+        if self.relevance is not None:
+            relevance = self.relevance
+        price, precision = relevance + bonus, Precision(self.mu, TOLERANCE)
+        pieces: list[Callable[[], None]] = []
+        for start in range(0, len(f), PIECE):
+            part = slice(start, start + PIECE)
+            mask, filled = self.mask[part], (exposure[part], value[part])
+            if self.relevance is not None:
+                pieces.append(partial(project, price[part], mask, precision, filled))
+            else:
+                given = (self.appeal[part], self.kind[part], mask, by_kind[part])
+                pieces.append(partial(answer, *given, precision, (relevance[part], *filled)))
+        run_all(pieces)
+        return Play(relevance, relevance + bonus, exposure, value, (f * exposure).sum(-1))
 
 
-def sides_of(group: NDArray[np.integer], mask: Flags, merit: Floats) -> Sides:
-    """Return the sides of lists.
+def game_of(group: NDArray[np.integer], mask: Flags, merit: Floats, *, mu: float) -> Game:
+    """Return the game on lists.
 
     Args:
         group: Group numbers, -1 unknown, ``[Q, L]``.
         mask: False on padding, ``[Q, L]``.
         merit: What each side's exposure is divided by, ``[2]`` or ``[Q, 2]``.
+        mu: Smoothing.
     """
     kind = np.where(mask & (group >= 0), np.minimum(group, 1), KINDS - 1).astype(np.int8)
     counts = np.stack([(kind == side).sum(-1) for side in (0, 1)], axis=-1)
@@ -56,107 +104,38 @@ def sides_of(group: NDArray[np.integer], mask: Flags, merit: Floats) -> Sides:
     rate = np.zeros((len(kind), KINDS))
     rate[:, :2] = np.array([1.0, -1.0]) / (np.maximum(counts, 1) * merit)
     rate[~defined] = 0.0
-    return Sides(kind, rate, defined)
+    return Game(kind, rate, defined, mask, mu)
 
 
-def gaps(exposure: Floats, sides: Sides) -> Floats:
-    """Return f^T P v, ``[Q]``, given the exposure P v; 0 where a list lacks a side."""
-    found: Floats = (bonuses(sides, np.ones(1)) * exposure).sum(-1)
-    return found
-
-
-def bonuses(sides: Sides, lam: Floats) -> Floats:
-    """Return lam f of each item, ``[Q, L]``, with multipliers ``[Q]`` or ``[1]``."""
-    kind = sides.kind.astype(np.int64)
-    found: Floats = np.take_along_axis(lam[:, None] * sides.rate, kind, axis=-1)
-    return found
-
-
-def exposures(relevance: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -> Play:
-    """Return the ranker's best P v, given relevance.
-
-    Args:
-        relevance: q, ``[Q, L]``.
-        sides: Sides of the lists.
-        mask: False on padding, ``[Q, L]``.
-        lam: Multiplier of the gap, ``[Q]`` or ``[1]``.
-        mu: Smoothing.
-    """
-    price, precision = relevance + bonuses(sides, lam), Precision(mu, TOLERANCE)
-    found = Play(relevance, np.zeros(mask.shape), np.zeros(len(mask)))
-
-    def work(part: slice) -> None:
-        project(price[part], mask[part], precision, found.exposure[part], found.value[part])
-
-    _by_pieces(work, len(mask))
-    return found
-
-
-def play(appeal: Floats, sides: Sides, mask: Flags, lam: Floats, *, mu: float) -> Play:
-    """Return the answers of both players, given the appeal of items, -X theta.
-
-    Args:
-        appeal: ``[Q, L]``.
-        sides: Sides of the lists.
-        mask: False on padding, ``[Q, L]``.
-        lam: Multiplier of the gap, ``[Q]`` or ``[1]``.
-        mu: Smoothing.
-    """
-    bonus, precision = lam[:, None] * sides.rate, Precision(mu, TOLERANCE)
-    found = Play(np.zeros(mask.shape), np.zeros(mask.shape), np.zeros(len(mask)))
-
-    def work(part: slice) -> None:
-        into = Play(*(one[part] for one in found))
-        answer(appeal[part], sides.kind[part], mask[part], bonus[part], precision, into)
-
-    _by_pieces(work, len(mask))
-    return found
-
-
-def _by_pieces(work: Callable[[slice], None], n_lists: int) -> None:
-    run_all([partial(work, slice(start, start + PIECE)) for start in range(0, n_lists, PIECE)])
-
-
-class Multipliers(NamedTuple):
-    """Multipliers, ``[N]``, and which of them leave the wanted gap, ``[N]``.
+def multipliers(games: Sequence[Game], *, share: float, shared: bool) -> tuple[Floats, Flags]:
+    """Return the multipliers that take a share of the gap away, and which of them do.
 
     The others are the largest that were tried: no ranking makes those groups equal. That does
     not happen by parity.
-    """
-
-    lam: Floats
-    met: Flags
-
-    def of_all(self) -> Floats:
-        """Return the one multiplier of all lists, refusing one that misses the wanted gap."""
-        if not self.met.all():
-            raise InputError(
-                "robust: no ranking gives the groups exposure in proportion to their mean "
-                'relevance; lower method.c, or set method.robust.notion to "parity"'
-            )
-        return self.lam
-
-
-def first_multipliers(sides: Sides, *, mu: float) -> Floats:
-    """Return the multiplier that puts all items of one side above the other's, ``[Q]``.
-
-    Relevance is in [0, 1], so this is a bonus of 1, or of mu if that is larger, because prices
-    move P by their ratio to mu; 0 if a list lacks a side.
-    """
-    lead = sides.rate[:, 0] - sides.rate[:, 1]
-    bonus = max(mu, 1.0)
-    found: Floats = np.where(sides.defined, bonus / np.where(sides.defined, lead, 1.0), 0.0)
-    return found
-
-
-def multipliers(gap: Callable[[Floats], Floats], first: Floats, *, share: float) -> Multipliers:
-    """Return the multipliers that take a share of the gap away.
 
     Args:
-        gap: Takes multipliers and returns the gap at each, ``[N]``.
-        first: The first to try, whatever their sign, ``[N]``.
+        games: The lists; one game, unless they share a multiplier.
         share: Share of the gap without a multiplier: 1 leaves none, 0 gives multipliers of 0.
+        shared: Whether there is one for the mean gap of all lists, ``[1]``, which is refused if
+            it misses the wanted gap, or one for the gap of each, ``[Q]``.
     """
+    n_defined = max(sum(int(game.defined.sum()) for game in games), 1)
+    # Relevance is in [0, 1], so that a bonus of 1 puts all items of one side above the other's;
+    # or of mu if that is larger, because prices move P by their ratio to mu.
+    firsts = []
+    for game in games:
+        lead = np.where(game.defined, game.rate[:, 0] - game.rate[:, 1], np.inf)
+        firsts.append(max(game.mu, 1.0) / lead)
+    first = np.concatenate(firsts or [np.zeros(1)])
+    if shared:
+        first = first.max(keepdims=True)
+
+    def gap(lam: Floats) -> Floats:
+        found = [game.play(lam).gap for game in games]
+        if shared:
+            return np.array([sum(one.sum() for one in found) / n_defined])
+        return np.concatenate(found)
+
     near = np.zeros(len(first))
     without = gap(near)
     wanted = (1 - share) * without
@@ -180,4 +159,10 @@ def multipliers(gap: Callable[[Floats], Floats], first: Floats, *, share: float)
         crossed = at_new * at_far < 0
         near, at_near = np.where(crossed, far, near), np.where(crossed, at_far, at_near / 2)
         far, at_far = new, at_new
-    return Multipliers(far, np.abs(at_far) <= GAP_TOLERANCE)
+    met: Flags = np.abs(at_far) <= GAP_TOLERANCE
+    if shared and not met.all():
+        raise InputError(
+            "robust: no ranking gives the groups exposure in proportion to their mean "
+            'relevance; lower method.c, or set method.robust.notion to "parity"'
+        )
+    return far, met

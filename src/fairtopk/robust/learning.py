@@ -33,18 +33,8 @@ from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.queries import feature_batch
 from fairtopk.lists.users import Lists
-from fairtopk.robust._kernels import Floats, Play
-from fairtopk.robust.game import (
-    Flags,
-    Multipliers,
-    Sides,
-    exposures,
-    first_multipliers,
-    gaps,
-    multipliers,
-    play,
-    sides_of,
-)
+from fairtopk.robust._kernels import Floats
+from fairtopk.robust.game import Game, Play, game_of
 from fairtopk.robust.ranker import RobustRanker, by_pieces, features
 from fairtopk.training.samplers import ListSampler, ListSizes
 
@@ -60,38 +50,31 @@ class Problem(NamedTuple):
     Attributes:
         features: X, a constant last, 0 on padding, ``[Q, L, F + 1]``.
         relevance: u, 0 on padding, ``[Q, L]``.
-        sides: Sides of the lists.
-        mask: False on padding, ``[Q, L]``.
-        mu: Smoothing.
+        game: The game on them.
         gamma: Weight of 1/2 |theta|^2.
     """
 
     features: Tensor
     relevance: Floats
-    sides: Sides
-    mask: Flags
-    mu: float
+    game: Game
     gamma: float
 
     def appeal(self, theta: Floats) -> Floats:
         """Return -X theta, ``[Q, L]``."""
         weight = torch.from_numpy(theta)
-        pieces = [partial(_product, self.features[part], weight) for part in self._parts()]
+        pieces = [partial(_product, x, weight) for x in torch.split(self.features, PIECE)]
         found: Floats = -torch.cat(run_all(pieces)).numpy()
         return found
 
     def moments(self, relevance: Floats) -> Floats:
         """Return (1/Q) sum X^T q, ``[F + 1]``."""
-        q = torch.from_numpy(relevance)
+        both = (torch.split(one, PIECE) for one in (self.features, torch.from_numpy(relevance)))
         pieces = [
-            partial(_product, self.features[part].flatten(0, 1).T, q[part].flatten())
-            for part in self._parts()
+            partial(_product, x.flatten(0, 1).T, q.flatten())
+            for x, q in zip(*both, strict=True)
         ]
         total: Floats = torch.stack(run_all(pieces)).sum(0).numpy()
-        return total / len(self.mask)
-
-    def _parts(self) -> list[slice]:
-        return [slice(start, start + PIECE) for start in range(0, len(self.mask), PIECE)]
+        return total / len(relevance)
 
 
 def _product(features: Tensor, vector: Tensor) -> Tensor:
@@ -104,7 +87,7 @@ def worth(theta: Floats, lam: Floats, problem: Problem) -> tuple[float, Floats, 
 
     Multipliers are ``[Q]`` or ``[1]``.
     """
-    found = play(problem.appeal(theta), problem.sides, problem.mask, lam, mu=problem.mu)
+    found = problem.game._replace(appeal=problem.appeal(theta)).play(lam)
     wanted = problem.moments(problem.relevance)
     value = found.value.mean() - theta @ wanted - problem.gamma / 2 * theta @ theta
     slope = problem.moments(found.relevance) - wanted - problem.gamma * theta
@@ -122,27 +105,6 @@ def learn(theta: Floats, lam: Floats, problem: Problem, *, iterations: int) -> F
     options = OPTIONS | {"maxiter": iterations}
     learned: Floats = minimize(loss, theta, jac=True, method="L-BFGS-B", options=options).x
     return learned
-
-
-def balance(relevance: Floats, problem: Problem, *, share: float, shared: bool) -> Multipliers:
-    """Return the multipliers that take a share of the gap away, given relevance.
-
-    Args:
-        relevance: q, ``[Q, L]``.
-        problem: The lists.
-        share: Share of the gap.
-        shared: Whether all lists share one, ``[1]``, or each has its own, ``[Q]``.
-    """
-    sides = problem.sides
-    defined = max(int(sides.defined.sum()), 1)
-
-    def gap(lam: Floats) -> Floats:
-        found = exposures(relevance, sides, problem.mask, lam, mu=problem.mu)
-        each = gaps(found.exposure, sides)
-        return each.sum(keepdims=True) / defined if shared else each
-
-    first = first_multipliers(sides, mu=problem.mu)
-    return multipliers(gap, first.max(keepdims=True) if shared else first, share=share)
 
 
 def draw_problem(ranker: RobustRanker, lists: Lists) -> Problem:
@@ -188,48 +150,32 @@ def _some(count: int, most: int, *, seed: int) -> NDArray[np.int64]:
 def _problem(
     ranker: RobustRanker, batch: Batch, *, best: float, names: tuple[str, ...]
 ) -> Problem:
+    """Return the problem of some lists, whose gains are over that of the `best` grade."""
     settings, mask, group = ranker.settings, batch.mask.numpy(), batch.group.numpy()
-    relevance = _relevance(batch, best)
-    if settings.notion == "treatment":
-        merit = _merit(relevance, group, names)
-        ranker.merit.copy_(torch.from_numpy(merit))
-    return Problem(
-        features=_features(ranker, batch),
-        relevance=relevance,
-        sides=sides_of(group, mask, ranker.merit.numpy()),
-        mask=mask,
-        mu=settings.mu,
-        gamma=settings.gamma,
-    )
-
-
-def _relevance(batch: Batch, best: float) -> Floats:
-    """Return gains over the largest there is, (2^y - 1) / (2^best - 1): u^T P v is a DCG."""
+    # u = (2^y - 1) / (2^best - 1), so that u^T P v is a DCG.
     grade = batch.relevance.double().clamp(min=0)
-    found: Floats = (torch.expm1(grade * np.log(2)) / np.expm1(best * np.log(2))).numpy()
-    return found
+    relevance = (torch.expm1(grade * np.log(2)) / np.expm1(best * np.log(2))).numpy()
 
+    if settings.notion == "treatment":
+        # The merit of a side is its mean relevance, over that of both.
+        either = [relevance[group == 0], relevance[group > 0]]
+        means = np.array([one.mean() if len(one) else 0.0 for one in either])
+        if means.min() <= 0:
+            side = names[0] if means[0] <= 0 else f"the groups but {names[0]}"
+            raise InputError(
+                f'notion = "treatment" divides by the mean relevance of each side, and no item '
+                f'of {side} in the training lists is relevant; set notion to "parity"'
+            )
+        ranker.merit.copy_(torch.from_numpy(means / relevance[group >= 0].mean()))
 
-def _features(ranker: RobustRanker, batch: Batch) -> Tensor:
-    """Return X with a constant; the spread of each feature becomes its scale."""
-    found = by_pieces(lambda piece: features(ranker.base, piece), batch)
-    n_slots = batch.mask.sum()
-    spread = (torch.einsum("qlf,qlf->f", found, found).double() / n_slots).sqrt()
+    found = by_pieces(partial(features, ranker.base), batch)
+    spread = (torch.einsum("qlf,qlf->f", found, found).double() / batch.mask.sum()).sqrt()
     # A unit that is never on has no spread, and no part in the game.
     ranker.scale.copy_(torch.where(spread > 0, 1 / spread, 0.0))
     constant = batch.mask[..., None].to(found.dtype)
-    return torch.cat([found.mul_(ranker.scale), constant], -1)
-
-
-def _merit(relevance: Floats, group: NDArray[np.int32], names: tuple[str, ...]) -> Floats:
-    """Return the mean relevance of either side, over that of both, ``[2]``."""
-    either = [relevance[group == 0], relevance[group > 0]]
-    means = np.array([one.mean() if len(one) else 0.0 for one in either])
-    if means.min() <= 0:
-        side = names[0] if means[0] <= 0 else f"the groups but {names[0]}"
-        raise InputError(
-            f'notion = "treatment" divides by the mean relevance of each side, and no item of '
-            f'{side} in the training lists is relevant; set notion to "parity"'
-        )
-    merit: Floats = means / relevance[group >= 0].mean()
-    return merit
+    return Problem(
+        features=torch.cat([found.mul_(ranker.scale), constant], -1),
+        relevance=relevance,
+        game=game_of(group, mask, ranker.merit.numpy(), mu=settings.mu),
+        gamma=settings.gamma,
+    )

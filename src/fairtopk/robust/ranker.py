@@ -12,13 +12,11 @@ scorers do not learn how two lists compare, and each is divided by its spread ov
 lists.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairtopk.errors import InputError
@@ -31,50 +29,10 @@ from fairtopk.objectives.methods import RobustSettings
 from fairtopk.reranking.exposure_lp import birkhoff
 from fairtopk.reranking.lists import Policy
 from fairtopk.robust._kernels import Floats, Precision, discounts, matrix
-from fairtopk.robust.game import (
-    TOLERANCE,
-    Flags,
-    Sides,
-    bonuses,
-    first_multipliers,
-    gaps,
-    multipliers,
-    play,
-    sides_of,
-)
+from fairtopk.robust.game import TOLERANCE, Flags, Game, game_of, multipliers
 
 PIECE = 64  # lists whose features are in memory at a time
 LONGEST = 100  # items of a list whose P is decomposed, in a second; 305 take half a minute
-
-
-class Game(NamedTuple):
-    """The game on some lists, without the multiplier.
-
-    Attributes:
-        appeal: -X theta, ``[Q, L]``.
-        sides: Sides of the lists.
-        mask: False on padding, ``[Q, L]``.
-        mu: Smoothing.
-    """
-
-    appeal: Floats
-    sides: Sides
-    mask: Flags
-    mu: float
-
-    def gaps(self, lam: Floats) -> Floats:
-        """Return the gap of each list, ``[Q]``, with multipliers ``[Q]`` or ``[1]``."""
-        found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
-        return gaps(found.exposure, self.sides)
-
-    def first_multipliers(self) -> Floats:
-        """Return the multiplier of each list to try first, ``[Q]``."""
-        return first_multipliers(self.sides, mu=self.mu)
-
-    def prices(self, lam: Floats) -> Floats:
-        """Return the price of exposure of each item, q + lam f, ``[Q, L]``."""
-        found = play(self.appeal, self.sides, self.mask, lam, mu=self.mu)
-        return found.relevance + bonuses(self.sides, lam)
 
 
 class RobustRanker(nn.Module):
@@ -117,12 +75,16 @@ class RobustRanker(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Return log v of the place of each item, ``[Q, L]``; padding has the last places."""
         if self.settings.ranking == "sampled":
-            slot = self._drawn(batch)
+            slot = np.empty(batch.mask.shape, np.int64)
+            for row, policy in enumerate(self.policies(batch)):
+                # A user's draw is always the same.
+                draw = np.random.default_rng([self.seed, int(batch.query[row])]).random()
+                ranking = (policy.probability.cumsum(0)[:-1] <= draw).sum()
+                slot[row] = policy.slot[ranking].numpy()
         else:
-            game = self._game(batch)
-            lam = self._multipliers(game)
+            game, lam, _ = self._game(batch)
             # Without a bonus prices rise with the appeal, whatever they are.
-            price = game.prices(lam) if lam.any() else game.appeal
+            price = game.play(lam).price if lam.any() else game.appeal
             slot = np.lexsort((-game.appeal, -price, ~game.mask), axis=-1)
         scores = np.empty(slot.shape)
         np.put_along_axis(scores, slot, np.log(discounts(slot.shape[1]))[None], axis=-1)
@@ -130,35 +92,34 @@ class RobustRanker(nn.Module):
 
     @torch.no_grad()
     def policies(self, batch: Batch) -> tuple[Policy, ...]:
-        """Return P of each list as rankings with probabilities."""
+        """Return P of each list as rankings of all its slots with probabilities."""
         check_length(int(batch.mask.sum(-1).max()))
-        game = self._game(batch)
-        price = game.prices(self._multipliers(game))
-        precision = Precision(game.mu, TOLERANCE)
-        return tuple(
-            _policy(one, inside, precision)
-            for one, inside in zip(price, game.mask, strict=True)
-        )
+        game, lam, _ = self._game(batch)
+        policies = []
+        for price, mask in zip(game.play(lam).price, game.mask, strict=True):
+            inside, padding = np.flatnonzero(mask), torch.from_numpy(np.flatnonzero(~mask))
+            policy = Policy(padding[None], torch.ones(1, dtype=torch.float64))
+            if len(inside):
+                found = birkhoff(matrix(price[inside], Precision(game.mu, TOLERANCE)))
+                slot = torch.from_numpy(inside)[found.slot]
+                rest = padding.expand(len(slot), -1)
+                policy = Policy(torch.cat([slot, rest], -1), found.probability)
+            policies.append(policy)
+        return tuple(policies)
 
     @torch.no_grad()
     def calibrate(self, batches: Sequence[Batch]) -> None:
         """Set the multiplier of all lists to the one that takes the share away on these."""
         if self.settings.multiplier == "list":
             return
-        games = [self._game(batch) for batch in batches]
-        defined = sum(int(game.sides.defined.sum()) for game in games)
-        if self.share and not defined:
+        games = [self._game(batch)[0] for batch in batches]
+        if self.share and not any(game.defined.any() for game in games):
             raise InputError(
                 "robust finds its multiplier on lists with items of both sides, and there are "
                 "none for validation; make those lists longer, or set method.c to 0"
             )
-
-        def mean_gap(lam: Floats) -> Floats:
-            return np.array([sum(game.gaps(lam).sum() for game in games) / max(defined, 1)])
-
-        first = max((game.first_multipliers().max() for game in games), default=0.0)
-        found = multipliers(mean_gap, np.array([first]), share=self.share)
-        self.lam.copy_(torch.from_numpy(found.of_all()))
+        lam, _ = multipliers(games, share=self.share, shared=True)
+        self.lam.copy_(torch.from_numpy(lam))
 
     @property
     def may_fail(self) -> bool:
@@ -173,41 +134,26 @@ class RobustRanker(nn.Module):
 
         NaN if a list lacks a side.
         """
-        game = self._game(batch)
-        met = multipliers(game.gaps, game.first_multipliers(), share=self.share).met
-        return torch.from_numpy(np.where(game.sides.defined, ~met, np.nan)).float()
+        game, _, met = self._game(batch)
+        return torch.from_numpy(np.where(game.defined, ~met, np.nan)).float()
 
-    def appeal(self, batch: Batch) -> Tensor:
-        """Return -X theta of each item, ``[Q, L]``."""
-        weight = self.scale * self.theta[:-1]
-
-        def work(piece: Batch) -> Tensor:
-            return -(features(self.base, piece).double() @ weight) - self.theta[-1]
-
-        return by_pieces(work, batch)
-
-    def _game(self, batch: Batch) -> Game:
+    def _game(self, batch: Batch) -> tuple[Game, Floats, Flags]:
+        """Return the game of a batch, its multipliers, and which leave the wanted gap."""
         group, mask = batch.group.numpy(), batch.mask.numpy()
         if self.share and not (group >= 0).any():
             raise InputError(
                 "robust needs the groups of items when it ranks, and these lists have none"
             )
-        sides = sides_of(group, mask, self.merit.numpy())
-        return Game(self.appeal(batch).numpy(), sides, mask, self.settings.mu)
+        weight = self.scale * self.theta[:-1]
 
-    def _multipliers(self, game: Game) -> Floats:
+        def appeal(piece: Batch) -> Tensor:
+            return -(features(self.base, piece).double() @ weight) - self.theta[-1]
+
+        game = game_of(group, mask, self.merit.numpy(), mu=self.settings.mu)
+        game = game._replace(appeal=by_pieces(appeal, batch).numpy())
         if self.settings.multiplier == "data":
-            return self.lam.numpy()
-        return multipliers(game.gaps, game.first_multipliers(), share=self.share).lam
-
-    def _drawn(self, batch: Batch) -> NDArray[np.int64]:
-        """Return the slots of one ranking of each list; a user's draw is always the same."""
-        slot = np.empty(batch.mask.shape, np.int64)
-        for row, policy in enumerate(self.policies(batch)):
-            draw = np.random.default_rng([self.seed, int(batch.query[row])]).random()
-            ranking = (policy.probability.cumsum(0)[:-1] <= draw).sum()
-            slot[row] = policy.slot[ranking].numpy()
-        return slot
+            return game, self.lam.numpy(), np.ones(1, np.bool_)
+        return game, *multipliers([game], share=self.share, shared=False)
 
 
 def check_length(longest: int) -> None:
@@ -217,17 +163,6 @@ def check_length(longest: int) -> None:
             f"robust samples rankings of at most {LONGEST} items, got a list of {longest}; "
             f'rank shorter lists, or set ranking to "assignment"'
         )
-
-
-def _policy(price: Floats, mask: Flags, precision: Precision) -> Policy:
-    """Return the policy of a list over all its slots, padding last."""
-    inside, padding = np.flatnonzero(mask), np.flatnonzero(~mask)
-    if not len(inside):
-        return Policy(torch.from_numpy(padding)[None], torch.ones(1, dtype=torch.float64))
-    found = birkhoff(matrix(price[inside], precision))
-    slot = torch.from_numpy(inside)[found.slot]
-    rest = torch.from_numpy(padding).expand(len(slot), -1)
-    return Policy(torch.cat([slot, rest], -1), found.probability)
 
 
 def n_features(scorer: nn.Module) -> int:
@@ -246,9 +181,21 @@ def n_features(scorer: nn.Module) -> int:
 def features(scorer: nn.Module, batch: Batch) -> Tensor:
     """Return features less their mean over the list, 0 on padding, ``[Q, L, F]``."""
     if isinstance(scorer, OfTable):
-        found = _of_table(scorer, batch)
+        inputs = scorer.scorer.inputs(scorer.values[batch.item.long()], batch.mask)
+        score = [] if scorer.scorer.name == "linear" else [scorer.scorer.output(inputs)]
+    elif isinstance(scorer, NeuMF):
+        product = scorer.product_user(batch.query)[:, None] * scorer.product_item(batch.item)
+        of_user = scorer.user_layer(scorer.network_user(batch.query))
+        active = (of_user[:, None] + scorer.item_layer(scorer.network_item(batch.item))).relu()
+        for layer in scorer.deeper:
+            active = layer(active).relu()
+        inputs = torch.cat([product, active], -1)
+        score = [scorer.output(inputs)]
     else:
-        found = _neumf(scorer, batch) if isinstance(scorer, NeuMF) else _mf(scorer, batch)
+        assert isinstance(scorer, MatrixFactorization)
+        inputs = scorer.user(batch.query)[:, None] * scorer.item(batch.item)
+        score = [inputs.sum(-1, keepdim=True) + scorer.bias(batch.item)]
+    found = torch.cat([inputs, *score], -1)
     inside = batch.mask[..., None]
     count = inside.sum(1, keepdim=True).clamp(min=1)
     mean = found.masked_fill(~inside, 0).sum(1, keepdim=True) / count
@@ -257,33 +204,6 @@ def features(scorer: nn.Module, batch: Batch) -> Tensor:
 
 def by_pieces(work: Callable[[Batch], Tensor], batch: Batch) -> Tensor:
     """Return the results of `work` on a batch, a piece of its lists at a time."""
-    return torch.cat(run_all([partial(work, piece) for piece in _pieces(batch)]))
-
-
-def _pieces(batch: Batch) -> Iterator[Batch]:
-    for start in range(0, len(batch.query), PIECE):
-        yield Batch(*(value[start : start + PIECE] for value in batch))
-
-
-def _neumf(scorer: NeuMF, batch: Batch) -> Tensor:
-    product = scorer.product_user(batch.query)[:, None] * scorer.product_item(batch.item)
-    of_user = scorer.user_layer(scorer.network_user(batch.query))
-    active = (of_user[:, None] + scorer.item_layer(scorer.network_item(batch.item))).relu()
-    for layer in scorer.deeper:
-        active = layer(active).relu()
-    inputs = torch.cat([product, active], -1)
-    return torch.cat([inputs, scorer.output(inputs)], -1)
-
-
-def _mf(scorer: nn.Module, batch: Batch) -> Tensor:
-    assert isinstance(scorer, MatrixFactorization)
-    inputs = scorer.user(batch.query)[:, None] * scorer.item(batch.item)
-    score = inputs.sum(-1, keepdim=True) + scorer.bias(batch.item)
-    return torch.cat([inputs, score], -1)
-
-
-def _of_table(scorer: OfTable, batch: Batch) -> Tensor:
-    inputs = scorer.inputs(batch)
-    if scorer.scorer.name == "linear":
-        return inputs
-    return torch.cat([inputs, scorer.scorer.output(inputs)], -1)
+    starts = range(0, len(batch.query), PIECE)
+    pieces = [Batch(*(value[start : start + PIECE] for value in batch)) for start in starts]
+    return torch.cat(run_all([partial(work, piece) for piece in pieces]))
