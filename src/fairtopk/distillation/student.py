@@ -23,7 +23,7 @@ from fairtopk.distillation.teacher import (
     taught_order,
     weight_behind,
 )
-from fairtopk.lists.batch import Batch, rank
+from fairtopk.lists.batch import Batch, list_batch, rank
 from fairtopk.lists.queries import feature_batches
 from fairtopk.lists.users import Lists
 from fairtopk.models.scoring import score
@@ -86,47 +86,47 @@ class DistillSampler:
             self.teacher, self.catalogue, self.settings, strength=self.strength, seed=self.seed
         )
 
-    @cached_property
-    def _head_counts(self) -> NDArray[np.float64]:
-        """Total weight of the first items of a head, by their number, ``[M + 1]``."""
-        each = place_weight(
-            np.arange(self.settings.head, dtype=np.float64), self.settings.reach
-        )
-        return np.append(0.0, each.cumsum())
-
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every user's list once; nothing if the student knows the lesson already."""
-        if not self.lesson.changed and self.ranked is None:
+        lesson, reach, n_drawn = self.lesson, self.settings.reach, self.settings.drawn
+        if not lesson.changed and self.ranked is None:
             return
+        places = np.arange(self.settings.head, dtype=np.float64)
+        first_items = np.append(0.0, place_weight(places, reach).cumsum())  # their total weight
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
         for number in range(first, -(-len(order) // batch_size)):
             users = order[number * batch_size : (number + 1) * batch_size]
-            yield self._draw(users, np.random.default_rng([self.seed, epoch, number]), epoch)
-
-    def _draw(
-        self, users: NDArray[np.int64], rng: np.random.Generator, epoch: int
-    ) -> TaughtBatch:
-        lesson, settings = self.lesson, self.settings
-        n_head = (lesson.head[users] >= 0).sum(-1)
-        n_tail = (lesson.tail[users] >= 0).sum(-1)
-        place = evenly_spaced(n_head, settings.drawn, rng)
-        behind = evenly_spaced(n_tail, settings.drawn, rng)
-        # Items behind the head are kept without their place, and weigh the same.
-        rest = weight_behind(n_head, n_head + lesson.n_behind[users], settings.reach)
-        each = place_weight(np.maximum(place, 0.0), settings.reach)
-        counts = np.hstack([each * _each(n_head, place), _each(rest, behind)])
-        # A user who has rated all items has none to learn about.
-        counts /= np.maximum(self._head_counts[n_head] + rest, TINY)[:, None]
-        item = np.hstack([_at(lesson.head[users], place), _at(lesson.tail[users], behind)])
-        due = np.hstack(
-            [_at(lesson.head_score[users], place), _at(lesson.tail_score[users], behind)]
-        )
-        batch = _apart(users, item, there=counts > 0)
-        if self.ranked is not None:
-            batch = _joined(self.ranked.draw(users, epoch=epoch), batch)
-        return _taught(
-            batch, torch.from_numpy(due), torch.from_numpy(counts.astype(np.float32))
-        )
+            rng = np.random.default_rng([self.seed, epoch, number])
+            n_head = (lesson.head[users] >= 0).sum(-1)
+            n_tail = (lesson.tail[users] >= 0).sum(-1)
+            place = evenly_spaced(n_head, n_drawn, rng)
+            behind = evenly_spaced(n_tail, n_drawn, rng)
+            # Items behind the head are kept without their place, and weigh the same.
+            rest = weight_behind(n_head, n_head + lesson.n_behind[users], reach)
+            each = place_weight(np.maximum(place, 0.0), reach)
+            counts = np.hstack([each * _each(n_head, place), _each(rest, behind)])
+            # A user who has rated all items has none to learn about.
+            counts /= np.maximum(first_items[n_head] + rest, TINY)[:, None]
+            item = np.hstack([_at(lesson.head[users], place), _at(lesson.tail[users], behind)])
+            due = np.hstack(
+                [_at(lesson.head_score[users], place), _at(lesson.tail_score[users], behind)]
+            )
+            # These slots are in no list and belong to no group.
+            there = torch.from_numpy(counts > 0)
+            none, shown = torch.zeros_like(there), torch.from_numpy(item).where(there, 0)
+            query = torch.from_numpy(users)
+            batch = list_batch(query, none.float(), none.int() - 1, none, item=shown)
+            batch = batch._replace(weight=there.float())
+            if self.ranked is not None:
+                lists = self.ranked.draw(users, epoch=epoch)
+                names = ("item", "relevance", "group", "mask", "weight")
+                pairs = {name: (getattr(lists, name), getattr(batch, name)) for name in names}
+                batch = lists._replace(
+                    **{name: torch.cat(two, -1) for name, two in pairs.items()}
+                )
+            yield _taught(
+                batch, torch.from_numpy(due), torch.from_numpy(counts.astype(np.float32))
+            )
 
 
 class DocumentDistillSampler:
@@ -251,30 +251,3 @@ def _each(total: NDArray[np.generic], place: NDArray[np.int64]) -> NDArray[np.fl
     drawn = place >= 0
     each: NDArray[np.float64] = total / np.maximum(drawn.sum(-1), 1)
     return drawn * each[:, None]
-
-
-def _apart(
-    users: NDArray[np.int64], item: NDArray[np.int32], *, there: NDArray[np.bool_]
-) -> Batch:
-    """Return slots that are in no list and belong to no group."""
-    shape, n_users = item.shape, len(users)
-    arrays = {
-        "query": users,
-        "item": np.where(there, item, 0).astype(np.int32),
-        "relevance": np.zeros(shape, np.float32),
-        "group": np.full(shape, -1, np.int32),
-        "mask": np.zeros(shape, np.bool_),
-        "pair": np.zeros((n_users, 0), np.int64),
-        "weight": there.astype(np.float32),
-        "n_items": np.zeros(n_users, np.int64),
-        "n_relevant": np.zeros(n_users, np.int64),
-        "ideal_dcg": np.zeros(n_users, np.float32),
-    }
-    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
-
-
-def _joined(lists: Batch, apart: Batch) -> Batch:
-    """Return lists with slots behind them that are in no list."""
-    names = ("item", "relevance", "group", "mask", "weight")
-    pairs = {name: (getattr(lists, name), getattr(apart, name)) for name in names}
-    return lists._replace(**{name: torch.cat(pair, -1) for name, pair in pairs.items()})

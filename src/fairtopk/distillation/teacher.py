@@ -75,22 +75,44 @@ def lesson_of(
     seed: int,
 ) -> Lesson:
     """Return the lesson about every user, fair by `strength` from 0 to 1."""
-    n_users, rng = len(catalogue.rated.offsets) - 1, np.random.default_rng(seed)
-    shares = np.bincount(catalogue.group[catalogue.group >= 0]) / len(catalogue.group)
+    group, offsets = catalogue.group, catalogue.rated.offsets
+    n_users, rng = len(offsets) - 1, np.random.default_rng(seed)
+    shares = np.bincount(group[group >= 0]) / len(group)
+    targets = dict(enumerate(shares.tolist()))
     blocks = []
     for start in range(0, n_users, BLOCK):
         users = np.arange(start, min(start + BLOCK, n_users))
-        scores = _scores_of_new(teacher, catalogue, users)
-        candidates, item = _candidates(scores, catalogue.group, settings, users)
+        scores = torch.from_numpy(catalogue_scores(teacher, users, len(group)))
+        row = np.repeat(np.arange(len(users)), np.diff(offsets)[users])
+        rated = catalogue.rated.item[offsets[start] : offsets[users[-1] + 1]]
+        scores[row, rated] = -torch.inf
+        lists, item = _candidates(scores, group, settings, users)
+        k = settings.head
         slot = taught_order(
-            candidates,
-            settings.reranker,
-            k=settings.head,
-            strength=strength,
-            seed=seed,
-            targets=dict(enumerate(shares.tolist())),
+            lists, settings.reranker, k=k, strength=strength, seed=seed, targets=targets
         )
-        blocks.append(_lesson(scores, item.gather(-1, slot), settings, rng))
+
+        own, own_item = scores.topk(min(k, scores.shape[1]))
+        there = own.isfinite()
+        taught = item.gather(-1, slot)[:, : there.shape[1]].masked_fill(~there, -1)
+        behind = scores.isfinite()
+        behind[there.nonzero()[:, 0], taught[there]] = False
+        count = behind.sum(-1).numpy()
+        place = torch.from_numpy(evenly_spaced(count, settings.tail, rng))
+        some = torch.searchsorted(behind.cumsum(-1), place + 1).masked_fill(place < 0, -1)
+        # Behind the head an item keeps its score, unless it had to leave the head.
+        lowest = own.masked_fill(~there, torch.inf).amin(-1, keepdim=True)
+        due = scores.gather(-1, some.clamp(min=0)).minimum(lowest).masked_fill(some < 0, 0)
+        blocks.append(
+            (
+                taught.int().numpy(),
+                own.masked_fill(~there, 0).float().numpy(),
+                some.int().numpy(),
+                due.float().numpy(),
+                count,
+                bool((taught != own_item)[there].any()),
+            )
+        )
     *columns, changed = zip(*blocks, strict=True)
     head, head_score, tail, tail_score, n_behind = map(np.concatenate, columns)
     return Lesson(head, head_score, tail, tail_score, n_behind, any(changed))
@@ -164,40 +186,6 @@ def weight_behind(
     return reach / -power * (next(ends) - next(ends))
 
 
-def _scores_of_new(
-    teacher: nn.Module, catalogue: Catalogue, users: NDArray[np.int64]
-) -> Tensor:
-    """Return the scores of all items, -inf where a user has rated them, ``[Q, n_items]``."""
-    offsets, item = catalogue.rated.offsets, catalogue.rated.item
-    scores = torch.from_numpy(catalogue_scores(teacher, users, len(catalogue.group)))
-    row = np.repeat(np.arange(len(users)), np.diff(offsets)[users])
-    scores[row, item[offsets[users[0]] : offsets[users[-1] + 1]]] = -torch.inf
-    return scores
-
-
-def _lesson(
-    scores: Tensor, taught: Tensor, settings: DistillSettings, rng: np.random.Generator
-) -> Lesson:
-    """Return the lesson about some users, from their scores and the items in taught order."""
-    own = scores.topk(min(settings.head, scores.shape[1]))
-    there = own.values.isfinite()
-    head = taught[:, : there.shape[1]].masked_fill(~there, -1)
-    behind = scores.isfinite()
-    behind[there.nonzero()[:, 0], head[there]] = False
-    n_behind, tail = behind.sum(-1), _some_of(behind, settings.tail, rng)
-    # Behind the head an item keeps its score, unless it had to leave the head.
-    lowest = own.values.masked_fill(~there, torch.inf).amin(-1, keepdim=True)
-    tail_score = scores.gather(-1, tail.clamp(min=0)).minimum(lowest)
-    return Lesson(
-        head.int().numpy(),
-        own.values.masked_fill(~there, 0).float().numpy(),
-        tail.int().numpy(),
-        tail_score.masked_fill(tail < 0, 0).float().numpy(),
-        n_behind.numpy(),
-        changed=bool((head != own.indices)[there].any()),
-    )
-
-
 def _candidates(
     scores: Tensor,
     group: NDArray[np.int32],
@@ -219,10 +207,3 @@ def _candidates(
     mask = value.isfinite()
     known = label[item].to(torch.int16).masked_fill(~mask, -1)
     return Candidates(value, mask, known, value, torch.from_numpy(users)), item
-
-
-def _some_of(items: Tensor, n: int, rng: np.random.Generator) -> Tensor:
-    """Return `n` columns that are True in each row, -1 where there are fewer."""
-    place = torch.from_numpy(evenly_spaced(items.sum(-1).numpy(), n, rng))
-    column = torch.searchsorted(items.cumsum(-1), place + 1)
-    return column.masked_fill(place < 0, -1)
