@@ -1,7 +1,7 @@
 import math
 from typing import Any
 
-from fairtopk.runs.build import chooser
+from fairtopk.runs.build import is_better
 from fairtopk.runs.trainer import alarms
 
 
@@ -9,12 +9,11 @@ def chosen(
     values: list[tuple[float, float]], *, gap: str | None, tolerance: float
 ) -> int | None:
     """The place that is chosen when epochs with these NDCGs and gaps pass by."""
-    prefers = chooser("ndcg", gap, tolerance=tolerance)
     history: list[dict[str, Any]] = []
     place = None
     for ndcg, found in values:
         history.append({"ndcg": ndcg, "gap": found})
-        if prefers(history, place):
+        if is_better(history, place, ndcg="ndcg", gap=gap, tolerance=tolerance):
             place = len(history) - 1
     return place
 

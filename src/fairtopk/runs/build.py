@@ -1,6 +1,6 @@
 """From a config to the parts of a run: lists, model, samplers, objectives and phases.
 
-A run trains in phases: a warm-up, fine-tuning, and for some methods a third. `chooser` says
+A run trains in phases: a warm-up, fine-tuning, and for some methods a third. `is_better` says
 which epoch of fine-tuning is kept. Without a penalty (no fairness part, or C = 0) that is the
 one with the best NDCG. With one, an epoch replaces the kept one if its NDCG is within the
 tolerance of the best so far, and either its gap is smaller or the kept one's NDCG no longer is;
@@ -47,6 +47,8 @@ START, RESTART, ADVERSARY = 1, 2, 3
 
 # Smaller tables are updated whole: at about so many rows, a dense step of Adam takes as long.
 LAZY_ROWS = 20_000
+
+REGISTERED_OPTIONS = {"width", "hidden", "dropout"}  # keys of [model] that one is built with
 
 BYTES = 4  # of a weight
 COPIES = 5  # of the weights: their own, gradients, two of an optimizer, the chosen ones
@@ -96,49 +98,45 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
 
 
 def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
-    """Return the model of users and items of a config, at its random start."""
-    model, key = config.model, key_of(config.seed, START)
-    if MODELS[model.name].build is not None:
-        return _ranker(config, _registered_scorer(model, n_users, n_items, key))
-    _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
-    options: dict[str, Any] = {
-        "width": model.width,
-        "backend": model.backend,
-        "sparse": max(n_users, n_items) >= LAZY_ROWS,
-        "generator": torch.Generator().manual_seed(key),
-    }
-    if model.name == "mf":
-        return _ranker(config, MatrixFactorization(n_users, n_items, **options))
-    options |= {"hidden": model.hidden, "dropout": model.dropout}
-    return _ranker(config, NeuMF(n_users, n_items, **options))
+    """Return the model of users and items of a config, at its random start.
 
-
-def _registered_scorer(model: ModelConfig, n_users: int, n_items: int, key: int) -> nn.Module:
-    """Return a model that `register_model` has added, after one list as a trial."""
-    build = MODELS[model.name].build
-    assert build is not None
-    options = model.model_dump(include={"width", "hidden", "dropout"})
+    One that `register_model` has added is tried on one list.
+    """
+    model, key, build = (
+        config.model,
+        key_of(config.seed, START),
+        MODELS[config.model.name].build,
+    )
+    if build is None:
+        _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
+        options: dict[str, Any] = {
+            "width": model.width,
+            "backend": model.backend,
+            "sparse": max(n_users, n_items) >= LAZY_ROWS,
+            "generator": torch.Generator().manual_seed(key),
+        }
+        if model.name == "mf":
+            return _ranker(config, MatrixFactorization(n_users, n_items, **options))
+        options |= {"hidden": model.hidden, "dropout": model.dropout}
+        return _ranker(config, NeuMF(n_users, n_items, **options))
     with seeded(key):
-        scorer = build(n_users, n_items, **options)
+        scorer = build(n_users, n_items, **model.model_dump(include=REGISTERED_OPTIONS))
     if not isinstance(scorer, nn.Module):
         raise InputError(
             f"the model {model.name} must be a torch.nn.Module, and build returned "
             f"{type(scorer).__name__}"
         )
     item = torch.tensor([[0, n_items - 1]], dtype=torch.int32)
-    mask = torch.ones(1, 2, dtype=torch.bool)
-    trial = list_batch(
-        torch.zeros(1, dtype=torch.int64), torch.zeros(1, 2), torch.full_like(item, -1), mask,
-        item=item,
-    )  # fmt: skip
-    found = score(scorer, trial)
+    unknown, mask = torch.full_like(item, -1), torch.ones(1, 2, dtype=torch.bool)
+    query = torch.zeros(1, dtype=torch.int64)
+    found = score(scorer, list_batch(query, torch.zeros(1, 2), unknown, mask, item=item))
     if not isinstance(found, torch.Tensor) or found.shape != item.shape:
         what = list(found.shape) if isinstance(found, torch.Tensor) else type(found).__name__
         raise InputError(
             f"the model {model.name} must give one score per item, [Q, L]: for one list of two "
             f"items it gave {what}"
         )
-    return scorer
+    return _ranker(config, scorer)
 
 
 def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
@@ -229,7 +227,6 @@ def is_penalised(config: MethodConfig) -> bool:
 
 def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dpr:
     """Return the objective of a method for the lists of a sampler."""
-    check_groups(config, sampler)
     row = config.row
     if row.family == "adversary":
         known = torch.from_numpy(sampler.group[sampler.group >= 0])
@@ -251,39 +248,33 @@ def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dp
     )
 
 
-def check_groups(config: MethodConfig, sampler: AnySampler) -> None:
-    """Refuse data without the groups that a method needs."""
-    if sampler.n_groups < config.row.least_groups:
-        raise InputError(
-            f"{config.name} needs items in at least two groups; give data.groups a rule"
-        )
-
-
-def chooser(
-    ndcg: str, gap: str | None, *, tolerance: float
-) -> Callable[[list[dict[str, Any]], int | None], bool]:
-    """Return a function that says whether a history's last record replaces the chosen one.
+def is_better(
+    history: list[dict[str, Any]],
+    chosen: int | None,
+    *,
+    ndcg: str,
+    gap: str | None,
+    tolerance: float,
+) -> bool:
+    """Return whether a history's last record replaces the chosen one.
 
     Args:
+        history: A record per epoch.
+        chosen: The place of the chosen one; None: there is none yet.
         ndcg: Name of the NDCG in a record.
         gap: Name of the gap, or None to go by NDCG alone.
         tolerance: Share of the best NDCG that may be lost.
     """
-
-    def prefers(history: list[dict[str, Any]], chosen: int | None) -> bool:
-        new = history[-1]
-        if chosen is None:
-            return True
-        old = history[chosen]
-        if gap is None:
-            return bool(new[ndcg] > old[ndcg])
-        window = (1 - tolerance) * max(record[ndcg] for record in history if ndcg in record)
-        if new[ndcg] < window:
-            return False
-        smaller = new[gap] < old[gap] or (math.isnan(old[gap]) and not math.isnan(new[gap]))
-        return bool(old[ndcg] < window or smaller)
-
-    return prefers
+    if chosen is None:
+        return True
+    new, old = history[-1], history[chosen]
+    if gap is None:
+        return bool(new[ndcg] > old[ndcg])
+    window = (1 - tolerance) * max(record[ndcg] for record in history if ndcg in record)
+    if new[ndcg] < window:
+        return False
+    smaller = new[gap] < old[gap] or (math.isnan(old[gap]) and not math.isnan(new[gap]))
+    return bool(old[ndcg] < window or smaller)
 
 
 def latest(history: list[dict[str, Any]], chosen: int | None) -> bool:
@@ -322,8 +313,10 @@ def build_phases(
         prefers: Chooses between the epochs of fine-tuning.
     """
     training, only_features = config.training, reads_features_alone(config)
-    if starts_from_baseline(config):
-        check_groups(config.method, build_sampler(config, config.method, lists))
+    if len(lists.data.group_names) < config.method.row.least_groups:
+        raise InputError(
+            f"{config.method.name} needs items in at least two groups; give data.groups a rule"
+        )
     method = MethodConfig(name="listnet")
     sampler = build_sampler(config, method, lists)
     warmup = Phase(

@@ -21,7 +21,7 @@ from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
 from fairtopk.runs.measure import some_users
-from fairtopk.training.loop import Trainer
+from fairtopk.training.loop import Prefers, Trainer
 
 MOST_USERS = 2_000  # whose catalogue is ranked after each epoch
 COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epoch without one
@@ -40,9 +40,10 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     validate, k, blocks = build_validation(config, lists)
     penalised = build.is_penalised(method) and not build.starts_from_baseline(config)
     gap = f"valid_{config.evaluation.select_gap}@{k}" if penalised else None
-    prefers = build.chooser(f"valid_ndcg@{k}", gap, tolerance=training.tolerance)
-    if method.row.keeps_last_epoch and method.c:
-        prefers = build.latest
+    prefers: Prefers = build.latest
+    if not (method.row.keeps_last_epoch and method.c):
+        ndcg, tolerance = f"valid_ndcg@{k}", training.tolerance
+        prefers = partial(build.is_better, ndcg=ndcg, gap=gap, tolerance=tolerance)
     game = cast(RobustRanker, scorer) if method.row.family == "game" else None
     base = scorer if game is None else game.base
     trainer = Trainer(
