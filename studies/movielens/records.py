@@ -18,6 +18,7 @@ from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.result import (
+    AFTERWARDS,
     CONFIG,
     IDENTITY,
     LOG,
@@ -27,7 +28,7 @@ from fairtopk.runs.result import (
     config_digest,
     sealed,
 )
-from fairtopk.runs.sweep import AFTERWARDS, Event, is_done, nothing_left
+from fairtopk.runs.sweep import Event, is_done, nothing_left
 from fairtopk.storage import replacing, write_text
 
 COMMIT = "commit.txt"  # in the folder of a run

@@ -26,7 +26,6 @@ from fairtopk.runs.measure import (
     disagreement,
     measure_other_protocol,
     measure_run,
-    other_protocol_summary,
     some_users,
 )
 from fairtopk.runs.open import OpenRun, open_run
@@ -197,9 +196,10 @@ def test_what_has_one_protocol_is_left_out_and_says_why(lists: Lists, tmp_path: 
     letor = {"data": {"source": "letor", "path": "x"}, "method": {"name": "k-song"}}
     documents = check_config(letor, "test")
     for settings, why in ((robust, "the catalogue is too long"), (documents, "whole lists")):
-        other = measure_other_protocol(OpenRun(tmp_path, settings, lists, WHO, nn.Identity()))
+        run = OpenRun(tmp_path, settings, lists, WHO, nn.Identity())
+        other, summary = measure_other_protocol(run)
         assert other is None
-        assert why in other_protocol_summary(settings, other)["left_out"]
+        assert why in summary["left_out"]
         assert disagreement({}, other, lists.data.group_names) is None
     assert not list(tmp_path.iterdir())
 
@@ -268,13 +268,13 @@ def test_a_model_that_is_fair_on_short_lists_alone_is_warned_of(
     scores[torch.nonzero(group == 1)[:60, 0]] = 1.0
     settings = config(evaluation={"k": [10], "unrated": 30})
     run = OpenRun(tmp_path, settings, lists, WHO, ByItem(scores))
-    other = measure_other_protocol(run)
+    other, _ = measure_other_protocol(run)
     said = disagreement(measure_run(run).result, other, lists.data.group_names)
     assert said is not None
     assert f"{lists.data.group_names[0]} gets more than the rest by rank on sampled" in said
     fair = ByItem(torch.rand(len(group), generator=torch.Generator().manual_seed(0)))
     run = run._replace(scorer=fair)
-    other = measure_other_protocol(run)
+    other, _ = measure_other_protocol(run)
     assert disagreement(measure_run(run).result, other, lists.data.group_names) is None
 
 

@@ -20,8 +20,8 @@ from fairtopk.errors import Exit, InputError
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.page import report
 from fairtopk.runs.grid import load_sweep
+from fairtopk.runs.result import AFTERWARDS
 from fairtopk.runs.sweep import (
-    AFTERWARDS,
     Event,
     is_done,
     refuse_too_little,

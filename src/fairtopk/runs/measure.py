@@ -22,7 +22,7 @@ from fairtopk import evaluation
 from fairtopk.errors import InputError
 from fairtopk.kernels.random import key_of
 from fairtopk.lists.batch import Batch
-from fairtopk.lists.users import HeldOut
+from fairtopk.lists.users import HeldOut, Lists
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 from fairtopk.models.scoring import catalogue_scores, score
 from fairtopk.objectives.dpr import split_labels
@@ -30,7 +30,7 @@ from fairtopk.reranking.lists import ExposureProgram, dealt
 from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.reranking.rerank import checked_candidates
 from fairtopk.runs import result as files
-from fairtopk.runs.config import Config, other_protocol, why_no_other
+from fairtopk.runs.config import other_protocol, why_no_other
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import OpenRun
 from fairtopk.storage import Saved, jsonable
@@ -107,7 +107,10 @@ def measure_run(
     config, lists, method = run.config, run.lists, run.config.method
     protocol, unrated = config.evaluation.protocol, config.evaluation.unrated
     reranking = Reranking(run, part, rerank, progress) if rerank is not None else None
-    values, context = _measure(run, reranking or run.scorer, part, users)
+    groups, separator = lists.data.group_names, method.dpr.separator
+    split = split_labels(groups, separator) if groups and separator else None
+    member = split.member if split is not None else None
+    values, context = _measure(run, reranking or run.scorer, part, users, member)
     everyone = getattr(lists, part).user
     measured = everyone if users is None else users
     fair = method.row.is_fair  # without a penalty C has no effect
@@ -125,7 +128,7 @@ def measure_run(
         "part": part,
         "split": lists.rule,
         "users": {"measured": len(measured), "of": len(everyone)},
-        "metrics": _cells(values, context, lists.data.group_names, config),
+        "metrics": _cells(values, context, groups, split.names if split is not None else ()),
         "score_spread": jsonable(mean_with_interval(context.spread)._asdict()),
     }
     if reranking is not None:
@@ -149,50 +152,30 @@ def measure_run(
     return Evaluation(values, context, result, queries, run.identity, unmet)
 
 
-def measure_other_protocol(run: OpenRun) -> dict[str, Any] | None:
+def measure_other_protocol(run: OpenRun) -> tuple[dict[str, Any] | None, dict[str, Any]]:
     """Measure a trained model by the protocol that is not its own, and write that.
 
     If the catalogue is long, it is ranked for a seeded sample of users.
 
     Returns:
-        The content of the metrics file; None if there is no other protocol.
+        The content of the metrics file, None if there is no other protocol; and what the run's
+        own metrics file repeats of it, or why there is none.
     """
     other = other_protocol(run.config)
     if other is None:
-        return None
+        return None, {"left_out": why_no_other(run.config)}
     users = None
-    if other == "full":
-        users = some_users(run.user_lists.test, seed=run.config.seed)
+    if other == "full" and isinstance(run.lists, Lists):
+        users = some_users(run.lists.test, seed=run.config.seed)
     evaluation = measure_run(run, protocol=other, users=users)
-    return evaluation.save(run.out / evaluation.name)
-
-
-def other_protocol_summary(config: Config, other: dict[str, Any] | None) -> dict[str, Any]:
-    """Return what a run's metrics file repeats of the other protocol, or why there is none."""
-    if other is None:
-        return {"left_out": why_no_other(config)}
-    names = [f"{name}@{k}" for k in files.measured_ks(other) for name in OTHER_METRICS]
-    return {
-        "protocol": other["protocol"],
-        "file": files.metrics_name(other),
-        "users": other["users"],
-        "metrics": {name: other["metrics"][name]["mean"] for name in names},
+    found = evaluation.save(run.out / evaluation.name)
+    names = [f"{name}@{k}" for k in files.measured_ks(found) for name in OTHER_METRICS]
+    return found, {
+        "protocol": other,
+        "file": evaluation.name,
+        "users": found["users"],
+        "metrics": {name: found["metrics"][name]["mean"] for name in names},
     }
-
-
-def has_other_protocol(out: Path, owner: files.Owner, protocol: str) -> bool:
-    """Return whether the finished run in `out` was measured by `protocol` for all users.
-
-    Its metrics files must belong to `owner`.
-    """
-    found = files.read_result(out / files.METRICS, owner).get("other_protocol") or {}
-    if found.get("protocol") != protocol:
-        return False
-    try:
-        other = files.read_result(out / found["file"], owner._replace(part=None))
-        return other["protocol"] == protocol and not files.is_user_sample(other)
-    except (InputError, OSError):
-        return False
 
 
 def disagreement(
@@ -243,12 +226,15 @@ def some_users(
 
 
 def _measure(
-    run: OpenRun, scorer: nn.Module, part: str, users: NDArray[np.int64] | None
+    run: OpenRun,
+    scorer: nn.Module,
+    part: str,
+    users: NDArray[np.int64] | None,
+    member: Tensor | None,
 ) -> tuple[dict[str, Tensor], evaluation.GapContext]:
     """Return every metric, one value per query, and what tells gaps from chance."""
-    config, held_out, names = run.config, getattr(run.lists, part), run.lists.data.group_names
-    ks, seed, separator = config.evaluation.k, config.seed, config.method.dpr.separator
-    member = split_labels(names, separator).member if names and separator else None
+    config, held_out = run.config, getattr(run.lists, part)
+    ks, seed = config.evaluation.k, config.seed
     if config.evaluation.protocol == "full":
         return evaluation.evaluate_full_with_context(
             scorer, held_out, ks, seed=seed, member=member, users=users
@@ -265,10 +251,12 @@ def _cells(
     values: dict[str, Tensor],
     context: evaluation.GapContext,
     group_names: Sequence[str],
-    config: Config,
+    split_names: Sequence[str],
 ) -> dict[str, Any]:
-    """Return means, chance levels and ratios of all users together, with their intervals."""
-    parts = split_labels(group_names, config.method.dpr.separator).names
+    """Return means, chance levels and ratios of all users together, with their intervals.
+
+    Items may be in several groups; `split_names` are then those that labels are split into.
+    """
     means = means_with_intervals(values, seed=0)
     cells = {name: jsonable(mean._asdict()) for name, mean in means.items()}
     for name, floor in context.floors.items():
@@ -276,7 +264,7 @@ def _cells(
         interval = (floor.value - margin, floor.value + margin)
         cells[name] = jsonable(gap._replace(mean=floor.value, ci95=interval)._asdict())
     for name, whole in context.overall.items():
-        names = parts if name.partition("@")[0].endswith("_split") else group_names
+        names = split_names if name.partition("@")[0].endswith("_split") else group_names
         by_group = dict(zip(names, whole.by_group, strict=False))
         value = Mean(whole.value, whole.ci95, whole.n, whole.undefined)
         cells[name] = jsonable(value._asdict() | {"by_group": by_group})

@@ -118,30 +118,6 @@ class Owner(NamedTuple):
     identity: Identity | None = None
     part: str | None = "test"
 
-    def refuse_other(self, found: dict[str, Any], path: Path) -> None:
-        """Refuse the content of a metrics file of another run or of other lists."""
-        config, whose = self.config, self.identity
-        if whose is None:  # only its config can be compared
-            whose = Identity(**found[IDENTITY])._replace(config=config_digest(config))
-        whose.refuse_other(found, path)
-        method, reranked = config.method.name, found.get("reranked")
-        wanted: dict[str, Any] = {
-            "method": f"{method} + {reranked['method']}" if reranked else method,
-            "seed": config.seed,
-        }
-        told = {name: found[name] for name in wanted}
-        if self.part is not None:
-            evaluation = config.evaluation
-            wanted |= {"part": self.part, "protocol": evaluation.protocol}
-            told |= {"part": found["part"], "protocol": found["protocol"]}
-            wanted["K"], told["K"] = list(evaluation.k), measured_ks(found)
-        for name, value in wanted.items():
-            if told[name] != value:
-                raise InputError(
-                    f"{path} is of {name} {told[name]}, and the run of {value}; put the right "
-                    f"file back, or remove it and measure again"
-                )
-
 
 def write_result(
     path: Path, result: dict[str, Any], queries: Saved, identity: Identity
@@ -183,8 +159,27 @@ def read_result(path: Path, owner: Owner | None) -> dict[str, Any]:
             f"{path} was edited or is damaged (its checksum does not fit its content); "
             f"fairtopk train and evaluate write one"
         )
-    if owner is not None:
-        owner.refuse_other(found, path)
+    if owner is None:
+        return found
+    config, whose = owner.config, owner.identity
+    if whose is None:  # only its config can be compared
+        whose = Identity(**found[IDENTITY])._replace(config=config_digest(config))
+    whose.refuse_other(found, path)
+    method, reranked = config.method.name, found.get("reranked")
+    wanted: dict[str, Any] = {
+        "method": f"{method} + {reranked['method']}" if reranked else method,
+        "seed": config.seed,
+    }
+    if owner.part is not None:
+        evaluation = config.evaluation
+        wanted |= {"part": owner.part, "protocol": evaluation.protocol, "K": [*evaluation.k]}
+    told = found | {"K": measured_ks(found)}
+    for name, value in wanted.items():
+        if told[name] != value:
+            raise InputError(
+                f"{path} is of {name} {told[name]}, and the run of {value}; put the right file "
+                f"back, or remove it and measure again"
+            )
     return found
 
 

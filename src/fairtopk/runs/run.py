@@ -231,9 +231,8 @@ def _finish(
     result["seconds"] = {"training": seconds, "evaluation": time.perf_counter() - started}
     result["peak_rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     started = time.perf_counter()
-    other = measure.measure_other_protocol(run)
+    other, result["other_protocol"] = measure.measure_other_protocol(run)
     result["seconds"]["other_protocol"] = time.perf_counter() - started
-    result["other_protocol"] = measure.other_protocol_summary(config, other)
     warning = measure.disagreement(result, other, run.lists.data.group_names)
     result["warnings"] = [warning] if warning else []
     sources = files.provenance(config, run.lists, reused)

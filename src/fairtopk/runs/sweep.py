@@ -9,42 +9,22 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
+from fairtopk import storage
 from fairtopk.errors import InputError
+from fairtopk.runs import result as files
 from fairtopk.runs.build import build_any_lists, build_model
 from fairtopk.runs.config_file import what_differs
 from fairtopk.runs.grid import Cell
-from fairtopk.runs.measure import has_other_protocol, measure_run
+from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import cached_loader, open_run
-from fairtopk.runs.result import (
-    AFTERWARDS,
-    CONFIG,
-    FAILURES,
-    METRICS,
-    RESULTS,
-    WARMUPS,
-    Owner,
-    identity_of,
-    read_result,
-)
 from fairtopk.runs.run import stage_settings, train_run
 from fairtopk.runs.workers import Workers
-from fairtopk.storage import (
-    BEFORE,
-    MODEL,
-    NEW,
-    ORPHANS,
-    STATE,
-    alone_in,
-    read_text,
-    remove_halves,
-    replacing,
-    write_text,
-)
 
 DONE = TypeAdapter(dict[Literal["protocols", "rerank"], list[Any]])
 
@@ -104,9 +84,9 @@ def run_sweep(
         watch: Called when a cell begins, is done (also by an earlier sweep) or has failed.
     """
     at_once = processes or cores()
-    with alone_in(out):
+    with storage.alone_in(out):
         for cell in cells:
-            path = out / cell.name / CONFIG
+            path = out / cell.name / files.CONFIG
             change = what_differs(path, cell.config) if path.exists() else None
             if change is not None:
                 raise InputError(
@@ -115,7 +95,7 @@ def run_sweep(
                 )
         waiting = [cell for cell in cells if not is_done(cell, out)]
         done = [cell for cell in cells if cell not in waiting]
-        remove_halves(out / WARMUPS)
+        storage.remove_halves(out / files.WARMUPS)
         for cell in done:
             tidy_up(cell, out)  # perhaps it was killed before it could
             watch(Event(cell, "done"))
@@ -144,9 +124,9 @@ def run_sweep(
                         failures[cell.name] = piece.failure
                         watch(Event(cell, "failed", failure=piece.failure))
         if failures:
-            write_text(out / FAILURES, json.dumps(failures, indent=2) + "\n")
+            storage.write_text(out / files.FAILURES, json.dumps(failures, indent=2) + "\n")
         else:
-            (out / FAILURES).unlink(missing_ok=True)
+            (out / files.FAILURES).unlink(missing_ok=True)
         _write_results(cells, out)
         return Outcome(len(cells) - len(failures), failures)
 
@@ -171,11 +151,16 @@ def _warmup(cell: Cell) -> str | None:
 
 def _write_results(cells: Iterable[Cell], out: Path) -> None:
     """Write the metrics of all cells that are done as a list, one at a time."""
-    with replacing(out / RESULTS) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with (
+        storage.replacing(out / files.RESULTS) as temporary,
+        temporary.open("w", encoding="utf-8") as file,
+    ):
         separator = "["
         for cell in cells:
             if is_done(cell, out):
-                result = read_result(out / cell.name / METRICS, Owner(cell.config))
+                result = files.read_result(
+                    out / cell.name / files.METRICS, files.Owner(cell.config)
+                )
                 file.write(f"{separator}\n{json.dumps({'run': cell.name} | result)}")
                 separator = ","
         file.write("\n]\n" if separator == "," else "[]\n")
@@ -185,7 +170,7 @@ def is_done(cell: Cell, out: Path) -> bool:
     """Return whether nothing is left to do for a cell."""
     folder = out / cell.name
     try:
-        read_result(folder / METRICS, Owner(cell.config))
+        files.read_result(folder / files.METRICS, files.Owner(cell.config))
     except (OSError, InputError):  # a damaged one is reported when its turn comes
         return False
     return nothing_left(cell, _done(folder))
@@ -199,43 +184,53 @@ def nothing_left(cell: Cell, done: dict[str, list[Any]]) -> bool:
 def run_cell(cell: Cell, out: Path) -> dict[str, Any]:
     """Train and measure a cell as far as that is not done yet; return its metrics file."""
     folder = out / cell.name
-    with alone_in(folder, patience=ORPHANS):
+    with storage.alone_in(folder, patience=storage.ORPHANS):
         lists = _load(cell.config.data, cell.config.seed)
-        train_run(cell.config, folder, resume=True, warmups=out / WARMUPS, lists=lists)
-        owner = Owner(cell.config, identity_of(cell.config, lists))
+        train_run(cell.config, folder, resume=True, warmups=out / files.WARMUPS, lists=lists)
+        owner = files.Owner(cell.config, files.identity_of(cell.config, lists))
         done, wanted = _done(folder), _wanted(cell)
+        # A run ends with its other protocol, but perhaps only for a sample of the users.
+        other = files.read_result(folder / files.METRICS, owner).get("other_protocol") or {}
+        whole = None
+        with suppress(InputError, OSError, KeyError):
+            found = files.read_result(folder / other["file"], owner._replace(part=None))
+            whole = None if files.is_user_sample(found) else found["protocol"]
         left: list[dict[str, Any]] = [
             {"protocol": one}
             for one in cell.protocols
-            if not has_other_protocol(folder, owner, one)
+            if not one == other.get("protocol") == whole
         ]
         for request, plain in zip(cell.reranked, wanted["rerank"], strict=True):
             if plain not in done["rerank"]:
                 left.append({"rerank": request})
         if left:
-            if not (folder / MODEL).exists():
+            if not (folder / storage.MODEL).exists():
                 raise InputError(
                     f"{folder} has not kept its model, and cannot be measured in new ways; "
                     f"remove it, and it is trained again"
                 )
             run = open_run(folder, load=_load)
             for how in left:
-                found = measure_run(run, **how)
-                found.save(folder / found.name)
+                evaluation = measure_run(run, **how)
+                evaluation.save(folder / evaluation.name)
         for what, those in wanted.items():
             done[what] += [one for one in those if one not in done[what]]
-        write_text(folder / AFTERWARDS, json.dumps(done, indent=2) + "\n")
+        storage.write_text(folder / files.AFTERWARDS, json.dumps(done, indent=2) + "\n")
         tidy_up(cell, out)
-        return read_result(folder / METRICS, owner)
+        return files.read_result(folder / files.METRICS, owner)
 
 
 def tidy_up(cell: Cell, out: Path) -> None:
     """Remove what a finished cell does not need: the state of training, older checkpoints."""
     folder = out / cell.name
-    names = [f"{prefix}{name}" for prefix in (BEFORE, NEW) for name in (MODEL, STATE)]
-    for name in [*names, STATE, *([] if cell.keep_model else [MODEL])]:
+    names = [
+        f"{prefix}{name}"
+        for prefix in (storage.BEFORE, storage.NEW)
+        for name in (storage.MODEL, storage.STATE)
+    ]
+    for name in [*names, storage.STATE, *([] if cell.keep_model else [storage.MODEL])]:
         (folder / name).unlink(missing_ok=True)
-    remove_halves(folder)
+    storage.remove_halves(folder)
 
 
 def _wanted(cell: Cell) -> dict[str, list[Any]]:
@@ -247,7 +242,7 @@ def _wanted(cell: Cell) -> dict[str, list[Any]]:
 def _done(folder: Path) -> dict[str, list[Any]]:
     """Return those that were done, now or for an earlier sweep."""
     try:
-        found = DONE.validate_json(read_text(folder / AFTERWARDS))
+        found = DONE.validate_json(storage.read_text(folder / files.AFTERWARDS))
     except ValueError:
         found = {}
     return {what: found.get(what, []) for what in ("protocols", "rerank")}
@@ -278,8 +273,8 @@ def room_of(cells: Iterable[Cell]) -> Room:
             model = sum(one.numel() * one.element_size() for one in weights)
             sizes[key] = model, len(lists.test.user), lists.n_pairs
         model, users, pairs = sizes[key]
-        files = 2 + len(cell.reranked)  # both protocols
-        kept += SMALL_FILES + files * users * len(config.evaluation.k) * PER_K * BYTES
+        n_files = 2 + len(cell.reranked)  # both protocols
+        kept += SMALL_FILES + n_files * users * len(config.evaluation.k) * PER_K * BYTES
         kept += PER_EPOCH * (config.training.warmup_epochs + config.training.epochs)
         kept += model if cell.keep_model else 0
         drawn = config.training.lists

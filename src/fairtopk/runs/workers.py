@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ class Finished(NamedTuple):
     failure: str | None = None
 
 
-class Workers:
+class Workers(AbstractContextManager["Workers"]):
     """Up to `count` processes; use as a context, which ends them.
 
     Args:
@@ -48,9 +48,6 @@ class Workers:
         self.count, self.threads = count, threads
         self.idle: list[tuple[Any, Connection]] = []
         self.busy: dict[Connection, tuple[Any, str]] = {}
-
-    def __enter__(self) -> "Workers":
-        return self
 
     def __exit__(self, *error: object) -> None:
         """Let those at work save what they have, and end all."""
