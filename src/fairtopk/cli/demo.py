@@ -25,7 +25,7 @@ from fairtopk.reporting.rankings import flattened
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
-from fairtopk.runs.result import Owner, read_result
+from fairtopk.runs.result import METRICS, Owner, read_result
 from fairtopk.runs.run import Hooks, train_run
 from fairtopk.storage import alone_in, write_text
 from fairtopk.terminal import table
@@ -87,22 +87,24 @@ def run_demo(out: Path, *, seed: int = 0) -> Path:
         made = make_synthetic(SIZES["demo"], bias=BIAS, seed=seed)
         lists = split(made.data)
         _show_bias(made)
-        results: Results = {"full": {}, "sampled": {}}
-        for folder, method in METHODS.items():
-            config = demo_config(method, seed)
+        configs = {folder: demo_config(method, seed) for folder, method in METHODS.items()}
+        for folder, config in configs.items():
             with training_progress(f"training {folder}") as hooks:
-                own = train_run(
+                train_run(
                     config,
                     out / folder,
                     lists=lists,
                     hooks=Hooks(report=hooks.report),
                     warmups=out / WARMUPS,
                 )
+        shutil.rmtree(out / WARMUPS, ignore_errors=True)
+        results: Results = {"full": {}, "sampled": {}}
+        for folder, config in configs.items():
+            own = read_result(out / folder / METRICS, Owner(config))
             file = own["other_protocol"]["file"]
             other = read_result(out / folder / file, Owner(config, part=None))
             for result in (own, other):
                 results[result["protocol"]][folder] = result
-        shutil.rmtree(out / WARMUPS, ignore_errors=True)
         for protocol, of_methods in results.items():
             _show_comparison(LISTS[protocol], of_methods)
         for line in LEGEND:
