@@ -20,13 +20,7 @@ from fairtopk.kernels.csr import ideal_dcg
 from fairtopk.kernels.sums import Places
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut
-from fairtopk.metrics.chance import (
-    MOST_SHUFFLES,
-    Floor,
-    chance_floors,
-    floors_of_places,
-    joined_floors,
-)
+from fairtopk.metrics import chance
 from fairtopk.metrics.gaps import summarise, summarise_tops, tops_of_places
 from fairtopk.metrics.intervals import Overall, group_counts, parities, parities_of_counts
 from fairtopk.metrics.other import SMALLEST_SPREAD, group_auc, score_spread
@@ -55,7 +49,7 @@ class GapContext(NamedTuple):
         overall: Values of all lists together, RSP and REO at each K, as `parities` names them.
     """
 
-    floors: dict[str, Floor]
+    floors: dict[str, chance.Floor]
     spread: Tensor
     overall: Mapping[str, Overall] = NOTHING
 
@@ -80,12 +74,10 @@ def gap_context(
             zip(*scored, strict=True), (0.0, -1, False, 0.0), strict=True
         )
     )
-    shuffles = min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(scores)))
-    return GapContext(
-        floors=chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed),
-        spread=score_spread(scores, mask=mask),
-        overall=parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member),
-    )
+    shuffles = min(chance.MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(scores)))
+    floors = chance.chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed)
+    overall = parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member)
+    return GapContext(floors, score_spread(scores, mask=mask), overall)
 
 
 def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
@@ -127,7 +119,7 @@ def evaluate_full_with_context(
     """Return `evaluate_full` and the context of its gaps, scoring each user once."""
     users = part.user if users is None else users
     ks, first = checked_ks(ks), 0
-    shuffles = min(MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(users)))
+    shuffles = min(chance.MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(users)))
     values, floors, spreads = [], [], []
     counts: dict[str, list[Tensor]] = {"rsp": [], "reo": []}
     for block in _full(scorer, part, ks, users):
@@ -139,16 +131,16 @@ def evaluate_full_with_context(
         places = places._replace(group=np.where(places.relevance > 0, places.group, -1))
         tops = tops_of_places(places, block.relevant, block.ideal, ks)
         counts["reo"].append(group_counts(tops))
-        floors.append(
-            floors_of_places(
-                block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
-            )
+        more = chance.floors_of_places(
+            block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
         )
+        floors.append(more)
         spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
         first += len(block.size)
     whole = {name: torch.cat(parts) for name, parts in counts.items()}
     overall = parities_of_counts(whole, ks, seed=seed, member=member)
-    return _joined(values), GapContext(joined_floors(floors), torch.cat(spreads), overall)
+    context = GapContext(chance.joined_floors(floors), torch.cat(spreads), overall)
+    return _joined(values), context
 
 
 class FullBlock(NamedTuple):

@@ -27,7 +27,6 @@ from fairtopk.terminal import shown
 
 PAST_END = 1e-12  # by which the NDCG that is asked for may lie past the end of a front
 BITS, VALUES = 8, 256  # of a byte
-Doubles = NDArray[np.float64]
 FLIPS = 10_000
 FLIPPED_AT_ONCE = 2**22  # signs that come from one stream
 DRAWS_AT_ONCE = 512  # that share the work of adding up, at least
@@ -266,7 +265,7 @@ def _checked_point(name: str, given: tuple[float, float]) -> tuple[float, float]
     return checked_number(name, ndcg, rule=rule), checked_number(name, gap, rule=rule)
 
 
-def picked_sums(rows: Doubles, draws: NDArray[np.uint8]) -> Doubles:
+def picked_sums(rows: Floats, draws: NDArray[np.uint8]) -> Floats:
     """Return the sum of the rows that each draw picks, ``[D, M]``.
 
     Args:
@@ -280,7 +279,7 @@ def picked_sums(rows: Doubles, draws: NDArray[np.uint8]) -> Doubles:
 
 
 @compiled
-def _add_picked(rows: Doubles, draws: NDArray[np.uint8], table: Doubles, sums: Doubles) -> None:
+def _add_picked(rows: Floats, draws: NDArray[np.uint8], table: Floats, sums: Floats) -> None:
     """Add eight rows at a time: the sums of all choices among them serve every draw.
 
     `table` is room for those, 0 for none of them, ``[256, M]``.
@@ -362,8 +361,20 @@ def paired_differences(
     if set(a) != set(b):
         lone = min(set(a) ^ set(b), key=str)
         raise InputError(f"a and b must hold the same metrics, only one of them has {lone!r}")
-    pairs = {name: _checked_pair(name, values, b[name]) for name, values in a.items()}
-    differences = {name: second - first for name, (first, second) in pairs.items()}
+    pairs, differences = {}, {}
+    for name in a:
+        first, second = doubles(a[name], f"{name} of a"), doubles(b[name], f"{name} of b")
+        if first.shape != second.shape:
+            raise InputError(
+                f"{name} must be of the same queries in a and b, got shapes "
+                f"{list(first.shape)} and {list(second.shape)}"
+            )
+        for side, values in (("a", first), ("b", second)):
+            if np.isinf(values).any():
+                raise InputError(
+                    f"{name} of {side} must be finite, or NaN where undefined, got inf"
+                )
+        pairs[name], differences[name] = (first, second), second - first
     changes = means_with_intervals(differences, seed=seed)
     p_values = _p_values(np.stack(list(differences.values()), axis=-1), seed)
     found = {}
@@ -374,26 +385,13 @@ def paired_differences(
     return found
 
 
-def _checked_pair(name: str, a: Values, b: Values) -> tuple[Floats, Floats]:
-    first, second = doubles(a, f"{name} of a"), doubles(b, f"{name} of b")
-    if first.shape != second.shape:
-        raise InputError(
-            f"{name} must be of the same queries in a and b, got shapes {list(first.shape)} "
-            f"and {list(second.shape)}"
-        )
-    for side, values in (("a", first), ("b", second)):
-        if np.isinf(values).any():
-            raise InputError(
-                f"{name} of {side} must be finite, or NaN where undefined, got inf"
-            )
-    return first, second
-
-
 def _p_values(differences: Floats, seed: int) -> Floats:
     """Return the p-value of each column, ``[M]``; an undefined row changes no sum."""
     undefined = np.isnan(differences)
     sizes = np.where(undefined, 0.0, differences)
     total, slack = sizes.sum(0), ROUNDING * np.abs(sizes).sum(0)
+    n = len(sizes)
+    most = max(1, FLIPPED_AT_ONCE // n)
 
     def as_far(flipped: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return how many draws of rows, as bits, leave a sum as far from 0 if flipped."""
@@ -403,21 +401,20 @@ def _p_values(differences: Floats, seed: int) -> Floats:
         return count
 
     def drawn(pieces: Sequence[int]) -> NDArray[np.int64]:
-        return as_far(np.concatenate([bits(piece) for piece in pieces]))
+        """Return the same of the draws of some pieces, each from a stream of its own."""
+        draws = []
+        for piece in pieces:
+            # The 1 keeps these streams apart from those of the bootstrap.
+            generator = np.random.default_rng([seed, piece, 1])
+            n_draws, n_bytes = min(most, FLIPS - piece * most), -(-n // BITS)
+            random = np.frombuffer(generator.bytes(n_draws * n_bytes), np.uint8)
+            draws.append(random.reshape(n_draws, n_bytes))
+        return as_far(np.concatenate(draws))
 
-    def bits(piece: int) -> NDArray[np.uint8]:
-        draws = min(most, FLIPS - piece * most)
-        # The 1 keeps these streams apart from those of the bootstrap.
-        generator = np.random.default_rng([seed, piece, 1])
-        random = np.frombuffer(generator.bytes(draws * -(-n // 8)), np.uint8)
-        return random.reshape(draws, -1)
-
-    n = len(sizes)
     if 2**n <= FLIPS:
         every = np.arange(2**n)[:, None] >> np.arange(n) & 1
         p = as_far(np.packbits(every.astype(np.uint8), axis=-1)) / 2**n
     else:
-        most = max(1, FLIPPED_AT_ONCE // n)
         pieces, together = range(-(-FLIPS // most)), -(-DRAWS_AT_ONCE // most)
         starts = range(0, len(pieces), together)
         counts = run_all([partial(drawn, pieces[start : start + together]) for start in starts])

@@ -44,12 +44,21 @@ class _GarbagePause(event.Listener):
 event.register("numba:compile", _GarbagePause())  # type: ignore[no-untyped-call]
 
 
-def compiled(function: Callable[P, R]) -> Callable[P, R]:
+def compiled(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     """Return `function` compiled on first call, cached on disk, run without the GIL.
 
-    The signature stays visible to type checkers, which numba's own decorator hides.
+    The signature stays visible to type checkers, which numba's own decorator hides. The options
+    are numba's.
     """
-    return _jit(function)
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        # Words wrap around; compiled loops do not warn of it.
+        return np.errstate(all="ignore")(function)
+    options |= {"nogil": True, "no_cfunc_wrapper": True}  # a wrapper for C that nobody calls
+    try:
+        made = numba.njit(cache=True, **options)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written to
+        made = numba.njit(**options)(function)
+    return cast(Callable[P, R], made)
 
 
 def summing(function: Callable[P, R]) -> Callable[P, R]:
@@ -60,7 +69,7 @@ def summing(function: Callable[P, R]) -> Callable[P, R]:
     own and as part of what a caller keeps on disk, sums could be in different orders, and the
     first run after installing would end with other last digits than the next.
     """
-    return _jit(function, fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
+    return compiled(function, fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
 
 
 def dividing(function: Callable[P, R]) -> Callable[P, R]:
@@ -68,7 +77,7 @@ def dividing(function: Callable[P, R]) -> Callable[P, R]:
 
     Loops that would have to stop there with an error are not vectorised.
     """
-    return _jit(function, error_model="numpy")
+    return compiled(function, error_model="numpy")
 
 
 def inlined(function: Callable[P, R]) -> Callable[P, R]:
@@ -77,16 +86,4 @@ def inlined(function: Callable[P, R]) -> Callable[P, R]:
     For what one or two loops call: to compile a function takes some time however short it is.
     Divisions and sums are those of the loop.
     """
-    return _jit(function, inline="always")
-
-
-def _jit(function: Callable[P, R], **options: Any) -> Callable[P, R]:
-    if config.DISABLE_JIT:  # type: ignore[attr-defined]
-        # Words wrap around; compiled loops do not warn of it.
-        return np.errstate(all="ignore")(function)
-    options |= {"nogil": True, "no_cfunc_wrapper": True}  # a wrapper for C that nobody calls
-    try:
-        made = numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written to
-        made = numba.njit(**options)(function)
-    return cast(Callable[P, R], made)
+    return compiled(function, inline="always")
