@@ -1,8 +1,9 @@
+import numpy as np
 import polars as pl
 import pytest
 
 import fairtopk as ft
-from fairtopk.data.groups import GroupRule
+from fairtopk.data.groups import GroupRule, split_labels
 
 
 def labels(films: pl.DataFrame, **rule: object) -> list[str | None]:
@@ -139,3 +140,26 @@ def test_a_rule_in_a_config_refuses_a_misspelt_key() -> None:
         GroupRule.from_mapping({"column": "genres", "contain": "Horror"})
     with pytest.raises(ft.InputError, match="groups needs a column"):
         GroupRule.from_mapping({"contains": "Horror"})
+
+
+def test_without_a_separator_each_label_is_a_group() -> None:
+    found = split_labels(["b|a", "a", "c"], None)
+    assert found[0] == ("b|a", "a", "c")
+    assert (found[1] == np.eye(3)).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator", "names", "member"),
+    [
+        (["War|Horror", "Horror", "War"], "|", ("War", "Horror"), [[1, 1], [0, 1], [1, 0]]),
+        (["a, b", "c"], ",", ("a", "b", "c"), [[1, 1, 0], [0, 0, 1]]),
+        (["a||a", "|", "b"], "|", ("a", "b"), [[1, 0], [0, 0], [0, 1]]),
+    ],
+)
+def test_a_label_names_the_groups_between_separators(
+    labels: list[str], separator: str, names: tuple[str, ...], member: list[list[int]]
+) -> None:
+    """Blanks around a name are no part of it, and nothing is no name."""
+    found = split_labels(labels, separator)
+    assert found[0] == names
+    assert found[1].tolist() == member

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.losses import Deltr, KSong, KsoRed, ListNet, RankingLoss, Song
-from fairtopk.objectives.averages import checked_ids
+from fairtopk.losses._memory import checked_ids
 from fairtopk.objectives.methods import PRESETS
 
 N_QUERIES, N_ITEMS, LENGTH = 9, 20, 8
@@ -99,8 +99,7 @@ def test_ids_of_any_kind_are_remembered_as_numbers_are(
         isinstance(one, int) and 0 <= one < (n_queries or 0)
         for one in np.asarray(KINDS[kind](torch.arange(N_QUERIES)), dtype=object).tolist()
     )
-    queries = loss.memory.held.queries
-    assert queries.stop - queries.n_own == N_QUERIES - own
+    assert loss.memory.queries.n_taken == N_QUERIES - own
 
 
 @pytest.mark.parametrize("preset", list(PRESETS))
@@ -168,8 +167,7 @@ def test_only_ids_of_relevant_items_are_read() -> None:
     assert step(loss, batch | {"item": names}).equal(expected)
     nothing = torch.zeros_like(batch["relevance"])
     step(loss, batch | {"relevance": nothing, "item": np.full(nothing.shape, None)})
-    items = loss.memory.held.items
-    assert items.stop - items.n_own == len({name for name in names.flat if name})
+    assert loss.memory.items.n_taken == len({name for name in names.flat if name})
 
 
 def test_a_string_has_the_same_word_everywhere() -> None:

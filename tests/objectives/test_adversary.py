@@ -4,8 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairtopk.objectives._adversary import LOSSES, Adversary, AdversaryInput
+from fairtopk.objectives.dpr import Adversary, AdversaryInput
 from fairtopk.objectives.methods import DprSettings
+
+each_loss = pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
 
 
 def adversary(n_groups: int = 2, **settings: Any) -> Adversary:
@@ -24,7 +26,7 @@ def two_groups(n: int = 1_000, *, apart: float) -> AdversaryInput:
     return drawn(score - apart * first, torch.stack([first, ~first], dim=1))
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@each_loss
 def test_it_learns_to_tell_groups_apart_by_their_scores(loss: str) -> None:
     found, heard = adversary(loss=loss), two_groups(apart=3.0)
     for _ in range(100):
@@ -34,7 +36,7 @@ def test_it_learns_to_tell_groups_apart_by_their_scores(loss: str) -> None:
     assert found.answer(heard).told_apart > 0.6
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@each_loss
 def test_groups_with_the_same_scores_are_not_told_apart(loss: str) -> None:
     found, heard = adversary(loss=loss), two_groups(apart=0.0)
     for _ in range(100):
@@ -55,7 +57,7 @@ def test_scores_on_both_sides_of_another_group_are_told_apart_too() -> None:
     assert found.answer(heard).told_apart > 0.8
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@each_loss
 def test_the_gradient_in_scores_is_that_of_the_loss(loss: str) -> None:
     found = adversary(3, loss=loss, hidden=(5, 4)).double()
     rng = torch.Generator().manual_seed(2)
@@ -118,7 +120,7 @@ def test_without_what_adam_remembers_it_goes_on_otherwise() -> None:
     assert not torch.equal(whole.output.weight, again.output.weight)
 
 
-@pytest.mark.parametrize("loss", list(LOSSES))
+@each_loss
 def test_where_all_are_in_one_group_nothing_is_to_be_told(loss: str) -> None:
     member = torch.tensor([[1, 0]]).expand(5, 2)
     answer = adversary(loss=loss).answer(drawn(torch.randn(5), member))

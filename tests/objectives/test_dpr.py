@@ -13,15 +13,15 @@ from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.dpr import (
     LEAST_OF_WHOLE,
     Dpr,
+    Labels,
+    ListPairs,
     bpr_loss,
     graded_pairs,
-    label_weights,
     list_divergence,
     list_moments,
-    list_pairs,
     moment_divergence,
+    read_samples,
     read_whole,
-    split_labels,
 )
 from fairtopk.objectives.methods import METHODS, DprSettings, methods_of
 
@@ -40,8 +40,7 @@ def dpr(
         METHODS[method],
         DprSettings(**settings),
         c=c,
-        member=member,
-        count=count,
+        labels=Labels(member, count),
         generator=torch.Generator().manual_seed(0),
     ).double()
 
@@ -170,10 +169,10 @@ def test_items_may_be_in_several_groups_and_there_may_be_many() -> None:
 def test_all_groups_count_the_same_and_an_item_1_in_the_mean() -> None:
     count = torch.tensor([10, 30, 60, 50])
     member = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, 0]])
-    weight = label_weights(member, count)
+    weight = dpr(member=member, count=count).weight.float()
     torch.testing.assert_close(weight, torch.tensor([10 / 3, 10 / 9, 5 / 9, 0.0]))
     several = torch.tensor([[1, 1], [0, 1]])
-    weight = label_weights(several, torch.tensor([1, 3]))
+    weight = dpr(member=several, count=torch.tensor([1, 3])).weight.float()
     torch.testing.assert_close(weight, torch.tensor([2 * (1 + 1 / 4), 2 / 4]))
 
 
@@ -265,29 +264,6 @@ def test_its_state_is_the_adversary_alone_whatever_the_data() -> None:
     assert sum(value.numel() for value in part.state_dict().values()) < 10_000
 
 
-def test_without_a_separator_each_label_is_a_group() -> None:
-    found = split_labels(["b|a", "a", "c"], None)
-    assert found.names == ("b|a", "a", "c")
-    assert torch.equal(found.member, torch.eye(3))
-
-
-@pytest.mark.parametrize(
-    ("labels", "separator", "names", "member"),
-    [
-        (["War|Horror", "Horror", "War"], "|", ("War", "Horror"), [[1, 1], [0, 1], [1, 0]]),
-        (["a, b", "c"], ",", ("a", "b", "c"), [[1, 1, 0], [0, 0, 1]]),
-        (["a||a", "|", "b"], "|", ("a", "b"), [[1, 0], [0, 0], [0, 1]]),
-    ],
-)
-def test_a_label_names_the_groups_between_separators(
-    labels: list[str], separator: str, names: tuple[str, ...], member: list[list[int]]
-) -> None:
-    """Blanks around a name are no part of it, and nothing is no name."""
-    found = split_labels(labels, separator)
-    assert found.names == names
-    assert found.member.tolist() == member
-
-
 @given(st.integers(0, 2**31))
 def test_it_is_the_divergence_of_a_normal_distribution_with_its_slopes(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
@@ -340,6 +316,13 @@ def test_scores_far_from_0_keep_their_spread() -> None:
     assert (mean.tolist(), variance.tolist()) == ([1e4], [1.0])
 
 
+def sampled_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
+    """The pairs of lists that are samples: relevant items and others."""
+    query, group = torch.arange(len(mask)), torch.zeros_like(mask, dtype=torch.int64)
+    batch = list_batch(query, relevance, group, mask)
+    return read_samples(batch, METHODS["dpr-rsp"]).pairs
+
+
 def plain(scores: Tensor, relevance: Tensor, mask: Tensor) -> list[Tensor]:
     """Pair by pair, list by list."""
     found = []
@@ -365,14 +348,14 @@ def test_loss_and_gradient_are_those_of_each_pair(seed: int, share: float) -> No
     mask = torch.rand(4, 7, generator=rng) < 0.8
     expected = torch.stack(plain(scores, relevance, mask))
     (slope,) = torch.autograd.grad(expected.sum(), scores)
-    loss, grad = bpr_loss(scores.detach(), list_pairs(relevance, mask))
+    loss, grad = bpr_loss(scores.detach(), sampled_pairs(relevance, mask))
     torch.testing.assert_close(loss, expected.detach())
     torch.testing.assert_close(grad, slope)
 
 
 def test_every_relevant_item_has_its_share_of_the_others() -> None:
     relevance = torch.tensor([[5.0, 1, 0, 0, 0, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0, 1]])
-    pairs = list_pairs(relevance, torch.ones(2, 8, dtype=torch.bool))
+    pairs = sampled_pairs(relevance, torch.ones(2, 8, dtype=torch.bool))
     assert pairs.query.tolist() == [0] * 5 + [1] * 7
     assert pairs.below.tolist() == [2, 3, 4, 6, 7, 0, 1, 2, 3, 4, 5, 6]
     assert pairs.above.tolist() == [0, 1, 5, 0, 1] + [7] * 7
@@ -380,7 +363,7 @@ def test_every_relevant_item_has_its_share_of_the_others() -> None:
 
 def test_scores_far_apart_give_finite_numbers() -> None:
     scores = torch.tensor([[0.0, 1e4], [1e4, 0.0]])
-    pairs = list_pairs(torch.tensor([[1.0, 0.0]] * 2), torch.ones(2, 2, dtype=torch.bool))
+    pairs = sampled_pairs(torch.tensor([[1.0, 0.0]] * 2), torch.ones(2, 2, dtype=torch.bool))
     loss, grad = bpr_loss(scores, pairs)
     assert loss.tolist() == [1e4, 0.0]
     assert grad.tolist() == [[-1.0, 1.0], [0.0, 0.0]]
@@ -413,9 +396,6 @@ def test_by_grades_each_item_is_paired_with_one_of_a_higher_grade(
         for query in range(4)
         for pair in by_grades(scores[query], grades[query], mask[query])
     )
-    if n_grades == 2:
-        plain_pairs = list_pairs(grades, mask)
-        assert found == sorted(zip(*(part.tolist() for part in plain_pairs), strict=True))
 
 
 GRADES = torch.tensor([[2.0, 1, 1, 0, 0, 0], [1, 1, 1, 1, 3, 0], [4, 0, 0, 0, 0, 0]]).double()
@@ -427,8 +407,7 @@ def document_dpr(method: str, *, c: float, normal: float = 1.0) -> Dpr:
         METHODS[method],
         DprSettings(normal=normal, samples=500, batches=1),
         c=c,
-        member=torch.eye(2),
-        count=torch.tensor([6, 6]),
+        labels=Labels(torch.eye(2), torch.tensor([6, 6])),
         generator=torch.Generator().manual_seed(0),
         reads=read_whole,
     ).double()

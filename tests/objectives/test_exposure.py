@@ -21,7 +21,7 @@ from fairtopk.objectives.exposure import (
 from fairtopk.objectives.methods import METHODS, ObjectiveSettings
 from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective
-from fairtopk.objectives.threshold import Selection, select
+from fairtopk.objectives.threshold import Selection, Threshold, select
 
 N_QUERIES, LENGTH = 5, 8
 ONE = torch.ones(1, 1, dtype=torch.float64)
@@ -117,8 +117,7 @@ def test_over_several_visits_it_is_the_recursion_of_the_paper(
         selection = Selection(torch.ones_like(scores))
         if top:
             lam, beta = scores.new_tensor([0.1, -0.2, 0.3]), scores.new_full((3,), 4.0)
-            psi = select(scores, lam, beta)
-            selection = Selection(psi)
+            selection = select(scores, Threshold(lam, lam), beta)
         cost = [30.0, 0.0, 7.0]
         found = part(scores, batch, selection, torch.tensor(cost).double())
         gap = found.gap

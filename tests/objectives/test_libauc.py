@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.objectives.methods import ObjectiveSettings
 from fairtopk.objectives.ndcg import (
     Estimate,
     NdcgSurrogate,
@@ -19,14 +20,7 @@ from fairtopk.objectives.ndcg import (
     ndcg_term,
     surrogate_rank,
 )
-from fairtopk.objectives.threshold import (
-    ExactThreshold,
-    Selection,
-    Smoothing,
-    TrackedThreshold,
-    select,
-    select_slope,
-)
+from fairtopk.objectives.threshold import Selection, Threshold, TopThreshold, select
 
 libauc = pytest.importorskip("libauc.losses")
 
@@ -129,10 +123,10 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
         sigmoid_alpha=ALPHA,
     )  # fmt: skip
     ours = NdcgSurrogate(N_PAIRS, gamma_0=0.3, start=0.0).double()
-    threshold = TrackedThreshold(
-        ExactThreshold(TOP_K, of_catalogue=True), N_QUERIES,
-        Smoothing(0.1, 0.9, tau_1=tau_1, tau_2=1e-2, epsilon=0.0), start=0.0,
-    ).double()  # fmt: skip
+    settings = ObjectiveSettings(
+        threshold="tracked", k_of="catalogue", eta_0=0.1, tau_1=tau_1, tau_2=1e-2, epsilon=0.0
+    )
+    threshold = TopThreshold(TOP_K, settings, N_QUERIES, start=0.0).double()
     threshold.v_q.gamma = 1.0  # a plain step
     compared = values = 0
     for step in range(10):
@@ -140,8 +134,7 @@ def test_k_song_has_the_same_ranks_thresholds_curvatures_values_and_gradients(
         before = threshold.lam[batch.query].clone()
         cut = threshold(scores, batch)
         sharpness = torch.full_like(before, ALPHA)
-        psi = select(scores, before, sharpness)
-        slope = select_slope(psi, sharpness)
+        psi, slope, _ = select(scores, Threshold(before, before), sharpness, "psi")
         theo = version == "theo"
         selection = Selection(
             psi=psi,

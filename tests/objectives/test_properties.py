@@ -12,7 +12,7 @@ from fairtopk.objectives.exposure import ExposureDisparity
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.ndcg import NdcgSurrogate, surrogate_rank
 from fairtopk.objectives.objective import Objective
-from fairtopk.objectives.threshold import Selection, select
+from fairtopk.objectives.threshold import Selection, Threshold, select
 
 LENGTH = 9
 FAIR = [name for name, method in METHODS.items() if method.fairness != "none"]
@@ -162,7 +162,7 @@ def test_a_sharp_selector_between_two_scores_gives_the_exact_gap_of_the_top(
     scores, batch = one_list(seed)
     falling = scores[0].sort(descending=True).values.tolist()
     lam = scores.new_full((1,), (falling[k - 1] + falling[k]) / 2 if k < LENGTH else -torch.inf)
-    psi = select(scores, lam, scores.new_full((1,), 1e6))
+    psi = select(scores, Threshold(lam, lam), scores.new_full((1,), 1e6)).psi
     part = ExposureDisparity(1, 2, gamma=1.0).double()
     cost = torch.ones(1).double()
     found = part(scores, batch, Selection(psi), cost)
@@ -199,7 +199,7 @@ def test_code_for_many_groups_with_two_is_the_plain_two_group_formula(seed: int)
     """D e_k (w_k psi_k - D) for one list, with groups 1 and 3 of five present."""
     scores, batch = one_list(seed)
     lam, beta = scores.median(-1).values, scores.new_full((1,), 4.0)
-    psi = select(scores, lam, beta)
+    psi = select(scores, Threshold(lam, lam), beta).psi
     in_a, in_b = ((batch.group == label).double() for label in (0, 1))
     w = in_a / in_a.sum() - in_b / in_b.sum()
     e = scores.softmax(-1)

@@ -12,12 +12,12 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.objectives.methods import ObjectiveSettings
 from fairtopk.objectives.threshold import (
-    ExactThreshold,
-    Smoothing,
-    TrackedThreshold,
+    BITS,
+    Threshold,
+    TopThreshold,
     select,
-    select_slope,
     slots_past_top,
     threshold_derivatives,
     threshold_objective,
@@ -49,7 +49,7 @@ def test_exactly_the_k_plus_first_largest_score_also_among_ties(
     grades: list[list[int]], k: int
 ) -> None:
     scores, batch = lists([[float(grade) for grade in one] for one in grades])
-    found = ExactThreshold(k, with_slope=True)(scores, batch)
+    found = TopThreshold(k, ObjectiveSettings(gradient="full"), 4)(scores, batch)
     assert torch.equal(found.lam, found.exact)
     assert found.lam_slope is not None
     for row, one in enumerate(grades):
@@ -69,9 +69,11 @@ def test_exactly_the_k_plus_first_largest_score_also_among_ties(
 def test_a_catalogues_k_is_scaled_to_the_list_at_hand(k: int, place: int | None) -> None:
     """A list of 4 that stands for 40 has K / 10 of them in its top."""
     scores, batch = lists([[3.0, 1.0, 2.0, 0.0]], length=40)
-    lam = ExactThreshold(k, of_catalogue=True)(scores, batch).lam
-    assert lam.tolist() == [-math.inf if place is None else [3, 2, 1, 0][place]]
-    assert ExactThreshold(k)(scores, batch).lam.tolist() == [-math.inf]
+    found = TopThreshold(k, ObjectiveSettings(k_of="catalogue"), 1)(scores, batch)
+    assert found.lam.tolist() == [-math.inf if place is None else [3, 2, 1, 0][place]]
+    assert found.lam_slope is None
+    found = TopThreshold(k, ObjectiveSettings(), 1)(scores, batch)
+    assert found.lam.tolist() == [-math.inf]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 60))
@@ -82,7 +84,7 @@ def test_weights_say_how_many_items_a_slot_stands_for(seed: int, k: int) -> None
     scores = torch.randn(2, 7, dtype=torch.float64, generator=generator)
     weight = torch.randint(1, 9, (2, 7), generator=generator).double() * batch.mask
     batch = batch._replace(weight=weight, n_items=weight.sum(-1).long())
-    found = ExactThreshold(k, of_catalogue=True)(scores, batch).lam
+    found = TopThreshold(k, ObjectiveSettings(k_of="catalogue"), 2)(scores, batch).lam
     for row in range(2):
         repeated = (
             scores[row].repeat_interleave(weight[row].long()).sort(descending=True).values
@@ -91,11 +93,11 @@ def test_weights_say_how_many_items_a_slot_stands_for(seed: int, k: int) -> None
         assert float(found[row]) == expected
 
 
-def tracked(k: int, *, start: float = math.nan, of_catalogue: bool = False) -> TrackedThreshold:
-    exact = ExactThreshold(k, of_catalogue=of_catalogue)
-    return TrackedThreshold(
-        exact, 6, Smoothing(0.3, 0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.25), start=start
-    ).double()
+def tracked(k: int, *, start: float = math.nan, k_of: str = "list") -> TopThreshold:
+    settings = ObjectiveSettings(
+        threshold="tracked", k_of=k_of, eta_0=0.3, tau_1=0.1, tau_2=1e-3
+    )
+    return TopThreshold(k, settings, 6, start=start).double()
 
 
 def root(scores: Tensor, share: Tensor, top: float) -> float:
@@ -124,23 +126,23 @@ def test_tracking_starts_at_the_lists_own_quantile_and_steps_from_there() -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [math.nan, 0.0])
-@pytest.mark.parametrize("of_catalogue", [False, True])
+@pytest.mark.parametrize("k_of", ["list", "catalogue"])
 def test_on_fixed_scores_it_comes_to_the_root_and_its_slope_to_the_derivative(
-    start: float, of_catalogue: bool
+    start: float, k_of: str
 ) -> None:
     generator = torch.Generator().manual_seed(0)
     scores, batch = lists([[0.0] * 12, [0.0] * 9, [0.0] * 10], length=40)
     scores = torch.randn(3, 12, dtype=torch.float64, generator=generator)
     weight = torch.rand(3, 12, dtype=torch.float64, generator=generator) + 0.5
     batch = batch._replace(weight=weight * batch.mask)
-    part = tracked(3, start=start, of_catalogue=of_catalogue)
+    part = tracked(3, start=start, k_of=k_of)
     for _ in range(600):
         found = part(scores, batch)
     step = 1e-5
     for row in range(3):
         kept = batch.mask[row]
         share = batch.weight[row, kept] / batch.weight[row].sum()
-        top = 3.25 / (40 if of_catalogue else int(kept.sum()))
+        top = 3.25 / (40 if k_of == "catalogue" else int(kept.sum()))
         lam = root(scores[row, kept], share, top)
         assert float(found.lam[row]) == pytest.approx(lam, abs=1e-9)
         for slot in (0, 4):
@@ -178,8 +180,8 @@ def test_a_stale_curvature_gives_no_more_than_the_simplex() -> None:
 
 def test_without_curvature_lambda_does_not_move_with_the_scores() -> None:
     """No score is near and tau_2 is 0; the second list is no longer than K."""
-    exact = ExactThreshold(1)
-    part = TrackedThreshold(exact, 2, Smoothing(tau_1=1e-3, tau_2=0.0), start=0.0).double()
+    settings = ObjectiveSettings(threshold="tracked", tau_1=1e-3, tau_2=0.0)
+    part = TopThreshold(1, settings, 2, start=0.0).double()
     scores, batch = lists([[9.0, 5.0, -4.0], [3.0]])
     found = part(scores, batch)
     assert found.lam_slope.tolist() == [[0, 0, 0], [0, 0, 0]]
@@ -276,7 +278,7 @@ def test_the_slot_is_the_first_that_holds_the_value_past_the_top(
     scores = data.draw(arrays.arrays(dtype, (3, n_slots), elements=few.map(dtype)))
     weight = data.draw(arrays.arrays(dtype, (3, n_slots), elements=st.sampled_from([0, 1])))
     k = data.draw(arrays.arrays(np.int64, 3, elements=st.integers(0, n_slots)))
-    for row, slot in enumerate(slots_past_top(scores, weight, k)):
+    for row, slot in enumerate(slots_past_top(scores.view(BITS[scores.dtype]), weight, k)):
         kept = np.flatnonzero(weight[row])
         if len(kept) <= k[row]:
             assert slot == -1
@@ -291,7 +293,7 @@ def test_long_lists_of_any_numbers_agree_with_a_sort() -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((50, 999)) * 10.0 ** rng.integers(-9, 9, (50, 1))
     for k in (0, 1, 499, 998):
-        slots = slots_past_top(scores, np.ones_like(scores), np.full(50, k))
+        slots = slots_past_top(scores.view(np.int64), np.ones_like(scores), np.full(50, k))
         found = scores[np.arange(50), slots]
         assert (found == -np.sort(-scores, axis=1)[:, k]).all()
 
@@ -314,15 +316,23 @@ def test_psi_is_a_sigmoid_and_comes_with_its_derivative(
     leaf = torch.tensor([[score]], dtype=torch.float64, requires_grad=True)
     expected = torch.sigmoid(beta * (leaf - lam))
     (grad,) = torch.autograd.grad(expected, leaf)
-    psi = select(leaf.detach(), lam * ONE, beta * ONE)
-    slope = select_slope(psi, beta * ONE)
+    threshold = Threshold(lam * ONE, lam * ONE)
+    psi, slope, _ = select(leaf.detach(), threshold, beta * ONE, "psi")
     assert psi.item() == pytest.approx(expected.item(), rel=1e-12)
     assert slope.item() == pytest.approx(grad.item(), rel=1e-9)
 
 
 def test_no_threshold_selects_everything() -> None:
     scores = torch.tensor([[-1e4, 0.0, 1e4]]).double()
-    psi = select(scores, -math.inf * ONE, ONE)
-    slope = select_slope(psi, ONE)
+    everything = Threshold(-math.inf * ONE, -math.inf * ONE)
+    psi, slope, _ = select(scores, everything, ONE, "psi")
     assert psi.tolist() == [[1, 1, 1]]
     assert slope.tolist() == [[0, 0, 0]]
+
+
+def test_the_gradient_goes_through_what_it_is_told_to() -> None:
+    scores = torch.tensor([[1.0, 0.0]]).double()
+    threshold = Threshold(0 * ONE, 0 * ONE, lam_slope=torch.ones_like(scores))
+    through = {name: select(scores, threshold, ONE, name) for name in ("frozen", "psi", "full")}
+    assert [one.slope is not None for one in through.values()] == [False, True, True]
+    assert [one.lam_slope is not None for one in through.values()] == [False, False, True]

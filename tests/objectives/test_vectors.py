@@ -8,14 +8,13 @@ from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
 from fairtopk.objectives.exposure import ExposureDisparity
+from fairtopk.objectives.methods import ObjectiveSettings
 from fairtopk.objectives.ndcg import ListNet, NdcgSurrogate
 from fairtopk.objectives.threshold import (
-    ExactThreshold,
     Selection,
-    Smoothing,
-    TrackedThreshold,
+    Threshold,
+    TopThreshold,
     select,
-    select_slope,
     threshold_derivatives,
 )
 
@@ -85,8 +84,7 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
         torch.tensor([LAM], dtype=torch.float64),
         torch.tensor([2.0], dtype=torch.float64),
     )
-    psi = select(SCORES, lam, beta)
-    slope = select_slope(psi, beta)
+    psi, slope, _ = select(SCORES, Threshold(lam, lam), beta, "psi")
     close(psi, [
         0.952659681739232, 0.7314310757814351, 0.5004738525794402, 0.2693142449352398,
         0.047511575000738146,
@@ -109,12 +107,10 @@ def test_the_exposure_penalty_of_the_top(mode: str, grad: list[float]) -> None:
 
 @pytest.mark.slow
 def test_the_tracked_threshold_converges_to_the_smooth_root() -> None:
-    tracked = TrackedThreshold(
-        ExactThreshold(2),
-        1,
-        Smoothing(eta_0=0.1, gamma_4=0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.5),
-        start=0.0,
-    ).double()
+    settings = ObjectiveSettings(
+        threshold="tracked", eta_0=0.1, gamma_4=0.9, tau_1=0.1, tau_2=1e-3, epsilon=0.5
+    )
+    tracked = TopThreshold(2, settings, 1, start=0.0).double()
     for _ in range(2_000):
         cut = tracked(SCORES, batch())
     close(cut.lam, LAM)
@@ -130,9 +126,10 @@ def test_the_quadratic_term_moves_the_effective_k(tau_2: float, above: int) -> N
         torch.tensor([0]), torch.zeros_like(scores), torch.zeros(1, n, dtype=torch.int64),
         torch.ones(1, n, dtype=torch.bool),
     )  # fmt: skip
-    tracked = TrackedThreshold(
-        ExactThreshold(50), 1, Smoothing(2.0, 1.0, tau_1=1e-3, tau_2=tau_2, epsilon=0.5)
-    ).double()
+    settings = ObjectiveSettings(
+        threshold="tracked", eta_0=2.0, gamma_4=1.0, tau_1=1e-3, tau_2=tau_2, epsilon=0.5
+    )
+    tracked = TopThreshold(50, settings, 1).double()
     for _ in range(400):
         cut = tracked(scores, lists)
     assert abs(int((scores > cut.lam).sum()) - above) <= 2
@@ -172,10 +169,8 @@ class TestAgainstLibauc:
         torch.testing.assert_close(song.u_qi.value, expected)
 
     def test_threshold_and_curvature_of_k_song(self) -> None:
-        tracked = TrackedThreshold(
-            ExactThreshold(1), 2, Smoothing(0.01, 0.9, tau_1=0.01, tau_2=1e-4, epsilon=0.0),
-            start=0.0,
-        )  # fmt: skip
+        settings = ObjectiveSettings(threshold="tracked", tau_1=0.01, epsilon=0.0)
+        tracked = TopThreshold(1, settings, 2, start=0.0)
         tracked(self.scores, self.lists())
         torch.testing.assert_close(tracked.s_q.value, torch.tensor([0.0011119215, 5.6250901]))
         # LibAUC steps by the fresh derivative; Algorithm 1 by its average, which starts at 0.

@@ -287,3 +287,24 @@ def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]
         digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
         digest.update("".join(texts).encode())
     return digest.hexdigest()
+
+
+def split_labels(
+    labels: Sequence[str], separator: str | None
+) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+    """Return the names of the groups that labels name, and the groups of each label.
+
+    A label such as "Horror|War" may name several; without a separator each label is a group.
+    Names are in the order of their first label. The groups of a label are a row of 1 for those
+    that it names and 0 for the others, ``[labels, groups]``.
+
+    Example:
+        >>> split_labels(["Horror", "Horror|War"], "|")[1].tolist()
+        [[1.0, 0.0], [1.0, 1.0]]
+    """
+    parts = [
+        [label] if separator is None else [part.strip() for part in label.split(separator)]
+        for label in labels
+    ]
+    names = tuple(dict.fromkeys(part for one in parts for part in one if part))
+    return names, np.array([[name in one for name in names] for one in parts], np.float32)

@@ -7,7 +7,7 @@ only in training mode with gradients on. Each list stands for itself: N_q is its
 items, so that K counts positions of the list whatever `k_of` says.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
@@ -19,25 +19,13 @@ from torch.autograd.function import once_differentiable
 from fairtopk.checks import checked_choice, checked_whole, native, one_or_several_ks
 from fairtopk.errors import InputError, KindError
 from fairtopk.lists.batch import Batch, list_batch
-from fairtopk.objectives import averages
-from fairtopk.objectives.averages import FIRST_SIZE, FREE, MovingAverage, Numbering, PairAverage
+from fairtopk.losses._memory import QUERY_BITS, Memory, checked_ids
 from fairtopk.objectives.methods import METHODS, PRESETS, Method, ObjectiveSettings
-from fairtopk.objectives.ndcg import NdcgSurrogate
 from fairtopk.objectives.objective import Objective
-from fairtopk.objectives.threshold import TrackedThreshold
-from fairtopk.tensors import (
-    Values,
-    checked_groups,
-    checked_relevance,
-    checked_scores,
-    tensor_fault,
-)
+from fairtopk.tensors import Values, checked_groups, checked_relevance, checked_scores
 from fairtopk.terminal import shown
 
 Ids = Values | Sequence[Any]
-
-VERSION = 1  # of a saved state
-PLAIN_ITEMS = 2 ** (averages.ITEM_BITS - 1)  # ids below are items' own numbers
 
 
 class ScoreLoss(nn.Module):
@@ -64,19 +52,20 @@ class ScoreLoss(nn.Module):
             )
         self.needs_groups = penalised and any(weights)
         self.ideal_k = settings.ks[-1] if method.selects else None
-        most = 2**averages.QUERY_BITS - 1
+        most = 2**QUERY_BITS - 1
         if n_queries is not None:
             n_queries = checked_whole("n_queries", n_queries, least=1, most=most)
         self.n_groups = checked_whole("n_groups", n_groups, least=2, most=most)
         make = partial(Objective, method, n_pairs=1, n_groups=self.n_groups)
         self.make: Callable[..., Objective] = make
-        held = Memory(partial(make, settings), n_queries=n_queries, n_groups=self.n_groups)
-        self.memory = PerProcess(held)
+        self.memory = Memory(
+            partial(make, settings), n_queries=n_queries, n_groups=self.n_groups
+        )
 
     @property
     def objective(self) -> Objective:
         """The method's objective, with its averages."""
-        return self.memory.held.objective
+        return self.memory.objective
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -127,13 +116,14 @@ class ScoreLoss(nn.Module):
             if buffer.is_floating_point():
                 values = values.to(torch.promote_types(values.dtype, buffer.dtype))
         batch = self._batch(values, valid, relevance, groups)
+        if query is not None:
+            batch = self._remembered(batch, query, item)
+        elif item is not None:
+            raise InputError("item needs query: surrogate ranks are kept per pair of both")
         # Under autocast some of the sums would be taken in half precision.
         with torch.autocast(values.device.type, enabled=False):
             if query is not None:
-                batch = self._remembered(batch, query, item)
                 estimate = self.objective(values, batch)
-            elif item is not None:
-                raise InputError("item needs query: surrogate ranks are kept per pair of both")
             else:
                 # Every list counts as a first visit, where a start at zero would be no average.
                 settings = self.settings.model_copy(update={"start": "first"})
@@ -172,14 +162,14 @@ class ScoreLoss(nn.Module):
     def _remembered(self, batch: Batch, query: Ids, item: Ids | None) -> Batch:
         """Return the batch with the rows of its queries, and of its pairs given items."""
         every = torch.ones_like(batch.query, dtype=torch.bool)
-        ids = averages.checked_ids("query", query, every, shape=(len(every),))
+        ids = checked_ids("query", query, every, shape=(len(every),))
         if len(ids.unique()) < len(ids):  # type: ignore[no-untyped-call]
             raise InputError("query has an id twice; give each query one list per batch")
         # Items that are not relevant have no gain: their surrogate ranks are not read.
         relevant = batch.relevance[:, : batch.pair.shape[1]] > 0
         if item is not None:
-            items = averages.checked_ids("item", item, relevant, shape=tuple(batch.mask.shape))
-        memory = self.memory.held
+            items = checked_ids("item", item, relevant, shape=tuple(batch.mask.shape))
+        memory = self.memory
         if not memory.keeps:
             return batch
         batch = batch._replace(query=memory.rows(ids))
@@ -376,200 +366,6 @@ class _WithGradient(torch.autograd.Function):
         return (upstream * grad).to(ctx.dtype), None, None
 
 
-class Memory(nn.Module):
-    """An objective whose tables have rows for any ids.
-
-    Args:
-        make: Makes the objective, given `n_queries`, the rows of its tables.
-        n_queries: Ids from 0 on, below this, are their own rows; None numbers all ids.
-        n_groups: Number of groups.
-    """
-
-    about: Tensor
-
-    def __init__(
-        self, make: Callable[..., Objective], *, n_queries: int | None, n_groups: int
-    ) -> None:
-        super().__init__()
-        self.queries, self.items = Numbering(n_queries or 0), Numbering(PLAIN_ITEMS)
-        # One row more than there are queries, which is never visited.
-        self.n_rows = self.first_rows = (n_queries or FIRST_SIZE - 1) + 1
-        self.objective = make(n_queries=self.n_rows)
-        ranking = self.objective.ranking
-        if isinstance(ranking, NdcgSurrogate):
-            known = ranking.u_qi
-            ranking.u_qi = PairAverage(gamma=known.gamma, start=known.start)
-        self.keeps = any(len(table) for table in self.objective.buffers())
-        self.register_buffer("about", torch.tensor([VERSION, n_queries or 0, n_groups]))
-
-    def rows(self, query: Tensor) -> Tensor:
-        """Return the row of each query, ``[Q]``; a new query gets a new row.
-
-        Under ``eval()`` or ``no_grad`` new queries read a row that none has visited. Each id
-        occurs once.
-        """
-        rows = self.queries.numbers(query)
-        n_rows = self._rows_for(self.queries.stop)
-        if n_rows > self.n_rows:
-            self._resize(n_rows)
-        return rows.masked_fill(rows < 0, self.queries.stop)
-
-    def pairs(self, query: Tensor, item: Tensor) -> Tensor:
-        """Return the row of each pair in the table of surrogate ranks, -1 for none, ``[n]``.
-
-        Args:
-            query: Rows of the queries, ``[n]``.
-            item: Ids of the items, ``[n]``.
-        """
-        ranking = self.objective.ranking
-        if not isinstance(ranking, NdcgSurrogate) or not isinstance(ranking.u_qi, PairAverage):
-            return torch.full_like(item, -1)
-        return ranking.u_qi.rows(query, self.items.numbers(item))
-
-    def load(self, saved: dict[str, Tensor]) -> None:
-        """Load a state of any size, or refuse it and stay unchanged."""
-        if fault := self._fault(saved):
-            raise InputError(f"the state of the loss cannot be loaded: {fault}")
-        taken = int((saved["queries.key"] != FREE).sum())
-        self._resize(self._rows_for(self.queries.n_own + taken))
-        self.load_state_dict(saved)
-
-    def _fault(self, saved: dict[str, Tensor]) -> str:
-        """Return what is wrong with a state, empty if it can be loaded."""
-        own = self.state_dict()
-        known = own["about"].tolist()
-        about = saved.get("about")
-        whole = about is not None and not _kind_fault("about", about, own["about"])
-        said = about.flatten().tolist() if about is not None and whole else []
-        if said[:1] != known[:1] or len(said) != len(known):
-            return "it was not saved by this version of fairtopk, or is truncated"
-        if said != known:
-            return (
-                f"it was saved with n_queries={said[1] or None} and n_groups={said[2]}; "
-                f"make the loss with the same"
-            )
-        for name in (*own, *saved):
-            if name not in saved or name not in own:
-                verb = "lacks" if name in own else "has"
-                return f"it {verb} {name}, as if truncated or saved with other settings"
-        for name, table in own.items():
-            if fault := _kind_fault(name, saved[name], table):
-                return fault
-        sizes: dict[str, int] = {}
-        growing = [
-            (name, part)
-            for name, part in self.named_modules()
-            if isinstance(part, PairAverage | Numbering)
-        ]
-        for name, part in growing:
-            key = saved[f"{name}.key"]
-            # A hash table has a power of 2 of places, at least twice as many as keys.
-            size, n_taken = FIRST_SIZE, int((key != FREE).sum())
-            while size < max(2 * n_taken, key.numel()):
-                size *= 2
-            kept = "value" if isinstance(part, PairAverage) else "number"
-            sizes[f"{name}.key"] = size if len(part.key) else 0
-            sizes[f"{name}.{kept}"] = key.numel()
-        n_taken = int((saved["queries.key"] != FREE).sum())
-        n_rows = self._rows_for(self.queries.n_own + n_taken)
-        for name, table, _ in self._tables():
-            sizes[name] = len(table) // self.n_rows * n_rows
-        for name, size in sizes.items():
-            if saved[name].shape != (size,):
-                found = list(saved[name].shape)
-                return (
-                    f"its {name} has the shape {found} instead of [{size}], as if truncated or "
-                    f"saved with other settings"
-                )
-        for name, part in growing:
-            if isinstance(part, Numbering):  # keys in use have the numbers from n_own on
-                used = saved[f"{name}.key"] != FREE
-                number = saved[f"{name}.number"][used].sort().values
-                every = part.n_own + torch.arange(len(number), device=number.device)
-                if not torch.equal(number, every):
-                    return f"its {name}.number is damaged"
-        return ""
-
-    def _tables(self) -> Iterator[tuple[str, Tensor, float]]:
-        """Yield name, table and start of every table that has rows for queries."""
-        for name, part in self.named_modules():
-            if isinstance(part, TrackedThreshold):
-                yield f"{name}.lam", part.lam, part.s_q.start
-            elif isinstance(part, MovingAverage) and not isinstance(part, PairAverage):
-                yield f"{name}.value", part.value, part.start
-
-    def _rows_for(self, stop: int) -> int:
-        """Return how many rows there are once those below `stop` are given out."""
-        n_rows = self.first_rows
-        while n_rows <= stop:
-            n_rows *= 2
-        return n_rows
-
-    def _resize(self, n_rows: int) -> None:
-        """Give every table rows for `n_rows` queries; what they hold stays."""
-        for name, table, start in list(self._tables()):
-            made = table.new_full((len(table) // self.n_rows * n_rows,), start)
-            kept = min(len(made), len(table))
-            made[:kept] = table[:kept]
-            place, _, buffer = name.rpartition(".")
-            setattr(self.get_submodule(place), buffer, made)
-        self.n_rows = n_rows
-
-
-class PerProcess(nn.Module):
-    """Holds a memory that is saved and moved like a submodule, but belongs to one process.
-
-    DistributedDataParallel copies rank 0's buffers to all ranks, once and before each forward
-    pass, which would overwrite their averages. It finds buffers by walking through modules;
-    this one ends the walk.
-    """
-
-    held: Memory
-
-    def __init__(self, held: Memory) -> None:
-        super().__init__()
-        self.__dict__["held"] = held
-
-    def train(self, mode: bool = True) -> "PerProcess":
-        """Set the training mode of the memory too."""
-        self.held.train(mode)
-        return super().train(mode)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "PerProcess":
-        def on_table(table: Tensor) -> Tensor:
-            made = fn(table)
-            # Never below float32: averages need the digits.
-            small = made.is_floating_point() and made.element_size() < 4
-            return table.to(made.device) if small else made
-
-        self.held._apply(on_table, recurse)  # type: ignore[no-untyped-call]
-        return self
-
-    def _save_to_state_dict(
-        self, destination: dict[str, Any], prefix: str, keep_vars: bool
-    ) -> None:
-        self.held.state_dict(destination=destination, prefix=prefix, keep_vars=keep_vars)
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        *others: Any,
-    ) -> None:
-        saved = {
-            name.removeprefix(prefix): table
-            for name, table in state_dict.items()
-            if name.startswith(prefix)
-        }
-        if saved:
-            self.held.load(saved)
-        else:  # which strict=False allows
-            missing_keys += [prefix + name for name in self.held.state_dict()]
-
-
 def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> ObjectiveSettings:
     """Return the settings of a preset, updated by those given to the loss of that name."""
     values = {**PRESETS[checked_choice("preset", preset, PRESETS)], **given}
@@ -597,14 +393,3 @@ def checked_settings(loss: str, preset: str, given: dict[str, Any]) -> Objective
             raise InputError(f"{loss} has no setting {shown(name)}; it has {known}") from None
         rule = message.removeprefix("Input ")
         raise InputError(f"{loss}: {name} {rule}, got {shown(fault['input'])}") from None
-
-
-def _kind_fault(name: str, found: Any, own: Tensor) -> str:
-    """Return why `found` cannot replace the table `own`, empty if it can."""
-    if not isinstance(found, Tensor):
-        return f"its {name} is {shown(found)} instead of a tensor"
-    if fault := tensor_fault(found):
-        return f"its {name} is {fault}"
-    if found.dtype != own.dtype and not (found.is_floating_point() and own.is_floating_point()):
-        return f"its {name} holds {found.dtype} instead of {own.dtype}"
-    return ""

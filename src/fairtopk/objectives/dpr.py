@@ -16,16 +16,17 @@ the variance sd^2 of n scores: KL = 1/2 (mu^2 + sd^2 - 2 ln sd - 1), with
     d KL / d h_k = [mu + (h_k - mu) (1 - 1 / sd^2)] / n
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from fairtopk.errors import InputError
+from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
-from fairtopk.objectives._adversary import Adversary, AdversaryInput
 from fairtopk.objectives.methods import DprSettings, Method
 from fairtopk.objectives.ndcg import Estimate
 
@@ -48,30 +49,177 @@ class ListPairs(NamedTuple):
     below: Tensor
 
 
-def list_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
-    """Return pairs of a relevant item and another; each other item is in one pair.
+class DprInputs(NamedTuple):
+    """The parts of a batch that the three terms read.
 
-    It is paired with the relevant items of its list in turn, so that each of them has its share
-    of the others. A list without relevant items, or without others, has no pairs.
+    Attributes:
+        pairs: The pairs of BPR.
+        drawn: Slots whose scores are drawn to N(0, 1) if no moments are given, ``[Q, L]``.
+        heard: Slots that the adversary may see, numbered over all lists, ``[n]``.
+        least: Floor of the variance of drawn scores.
+    """
+
+    pairs: ListPairs
+    drawn: Tensor
+    heard: Tensor
+    least: float = LEAST_VARIANCE
+
+
+class Labels(NamedTuple):
+    """The labels of items and the groups that they name.
+
+    Attributes:
+        member: 1 for the groups of items with each label, else 0, ``[labels, G]``: the identity
+            if labels are groups; several ones in a row if an item may be in several.
+        n_items: Items with each label, ``[labels]``.
+    """
+
+    member: Tensor
+    n_items: Tensor
+
+
+def read_samples(batch: Batch, method: Method) -> DprInputs:
+    """Return the inputs from samples of a catalogue, made for training.
+
+    Items that are not relevant are drawn to N(0, 1): they are a uniform sample of the catalogue
+    without the relevant ones. The adversary sees a slot once for each of its pairs, as in the
+    original.
+    """
+    relevant = batch.relevance > 0
+    pairs = graded_pairs(relevant.to(batch.relevance.dtype), batch.mask)
+    start = pairs.query * batch.mask.shape[1]
+    heard = start + pairs.above
+    if method.hears == "pairs":
+        heard = torch.cat([heard, start + pairs.below])
+    return DprInputs(pairs, batch.mask & ~relevant, heard)
+
+
+def read_whole(batch: Batch, method: Method) -> DprInputs:
+    """Return the inputs from whole lists of documents: each item counts once.
+
+    Pairs compare grades. A list of one item has no distribution to draw to another.
+    """
+    pairs = graded_pairs(batch.relevance, batch.mask)
+    heard = batch.mask if method.hears == "pairs" else batch.mask & (batch.relevance > 0)
+    drawn = batch.mask & (batch.mask.sum(-1, keepdim=True) > 1)
+    return DprInputs(pairs, drawn, heard.flatten().nonzero()[:, 0], LEAST_OF_WHOLE)
+
+
+class Dpr(nn.Module):
+    """The objective of DPR-RSP or DPR-REO.
+
+    It uses the moments of all scores of a user if it `reads_moments`.
 
     Args:
-        relevance: Grades, ``[Q, L]``; above 0 is relevant.
-        mask: False on padding, ``[Q, L]``.
+        method: Its `hears` says whose scores the adversary sees.
+        settings: How the adversary learns, and how strongly scores are drawn to N(0, 1).
+        c: alpha, the weight of the adversary's loss; 0 leaves it out.
+        labels: The groups that labels name.
+        generator: Random numbers of the adversary's start.
+        reads: Takes the inputs from a batch: `read_samples` or `read_whole`.
     """
-    relevant = (relevance > 0) & mask
-    count = relevant.sum(-1)
-    first = torch.where(relevant, 0, 1).argsort(dim=-1, stable=True)[:, : int(count.max())]
-    others = ~relevant & mask & (count > 0)[:, None]
-    query, below = others.nonzero().T
-    turn = (others.cumsum(-1) - 1)[query, below] % count[query]
-    return ListPairs(query, first[query, turn], below)
+
+    member: Tensor
+    weight: Tensor
+
+    def __init__(
+        self,
+        method: Method,
+        settings: DprSettings,
+        *,
+        c: float,
+        labels: Labels,
+        generator: torch.Generator,
+        reads: Callable[[Batch, Method], DprInputs] = read_samples,
+    ) -> None:
+        super().__init__()
+        self.method, self.settings, self.c, self.reads = method, settings, c, reads
+        self.reads_moments = settings.normal > 0
+        # Weights of an item with each label: all groups weigh the same, and items 1 on average.
+        member, count = labels.member.float(), labels.n_items
+        size = count.float() @ member
+        there = size > 0
+        if there.sum() < 2:
+            raise InputError("the adversary needs items in at least two groups to tell apart")
+        weight = member @ torch.where(there, 1 / size, 0.0)
+        weight = weight * (count * (weight > 0)).sum() / there.sum()
+        self.register_buffer("member", member, persistent=False)
+        self.register_buffer("weight", weight, persistent=False)
+        self.adversary = Adversary(member.shape[1], settings, generator=generator)
+        self.last: dict[str, Tensor] = {}
+
+    def forward(self, scores: Tensor, batch: Batch, *moments: Tensor) -> tuple[Tensor, ...]:
+        """Return the objective on a batch, and its gradient in scores and in each moment.
+
+        Args:
+            scores: Without a graph, ``[Q, L]``.
+            batch: The lists.
+            moments: Mean and variance of all scores of each user, ``[Q]`` each. Without them,
+                those of the `drawn` slots stand in.
+        """
+        self.last = {}
+        scores = scores.masked_fill(~batch.mask, 0)
+        read = self.reads(batch, self.method)
+        loss, slope = bpr_loss(scores, read.pairs)
+        ranking = Estimate(loss.mean(), slope / len(scores))
+        share = self.settings.normal / len(scores)
+        if moments:
+            divergence, *in_moments = moment_divergence(*moments)
+            normal = Estimate(share * divergence.sum(), torch.zeros_like(scores))
+        else:
+            divergence, slope = list_divergence(scores, read.drawn, least=read.least)
+            normal, in_moments = Estimate(share * divergence.sum(), share * slope), []
+        penalty = self._penalty(scores, batch, read.heard)
+        # Not the penalty's norm: that of a gradient on some of the scores says little.
+        self.last |= {
+            "ranking": ranking.value,
+            "normal": normal.value,
+            "penalty": penalty.value,
+            "ranking_norm": ranking.grad.norm(),
+            "spread": list_moments(scores, batch.mask)[1].sqrt().mean(),
+        }
+        value = ranking.value + normal.value + penalty.value
+        grad = ranking.grad + normal.grad + penalty.grad
+        return value, grad, *(share * one for one in in_moments)
+
+    def report(self) -> dict[str, float]:
+        """Return the parts of the last call.
+
+        They are the terms of the objective (ranking, normal, penalty), the norm of the
+        ranking's gradient, the spread of scores, and told_apart: the share of the adversary's
+        uncertainty about groups that scores remove.
+        """
+        return {name: float(part) for name, part in self.last.items()}
+
+    def _penalty(self, scores: Tensor, batch: Batch, heard: Tensor) -> Estimate:
+        """Let the adversary learn; return minus alpha times its loss."""
+        grad, label = torch.zeros_like(scores), batch.group.flatten()
+        heard = heard[label[heard] >= 0] if self.c else heard[:0]
+        heard = heard[self.weight[label[heard]] > 0]  # in a group
+        if len(heard) == 0:
+            return Estimate(grad.sum(), grad)
+        learns = self.training and torch.is_grad_enabled()
+        for left in reversed(range(1 + (self.settings.batches if learns else 0))):
+            place = torch.randint(len(heard), (self.settings.samples,), device=heard.device)
+            slots = heard[place]
+            own = label[slots]
+            drawn = AdversaryInput(scores.flatten()[slots], self.member[own], self.weight[own])
+            if left:
+                self.adversary.learn(drawn)
+        loss, slope, self.last["told_apart"] = self.adversary.answer(drawn)
+        grad.view(-1).index_add_(0, slots, -self.c * slope)
+        return Estimate(-self.c * loss, grad)
 
 
 def graded_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
-    """Return pairs by grades, which may be any numbers; see `list_pairs`.
+    """Return pairs of each item and one of those that have a higher grade, in turn.
 
-    Each item is paired with one of those that have a higher grade, in turn. With grades of 0
-    and 1 the pairs are those of `list_pairs`.
+    With two grades each other item is in one pair, and each relevant item has its share of the
+    others. A list without relevant items, or without others, has no pairs.
+
+    Args:
+        relevance: Grades, which may be any numbers, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
     """
     grade = relevance.masked_fill(~mask, -torch.inf)
     order = grade.argsort(dim=-1, descending=True, stable=True)
@@ -80,9 +228,7 @@ def graded_pairs(relevance: Tensor, mask: Tensor) -> ListPairs:
     higher = torch.searchsorted(-falling, -falling)
     query, place = ((higher > 0) & falling.isfinite()).nonzero().T
     count = higher[query, place]
-    above = order[query, (place - count) % count]
-    below = order[query, place]
-    return ListPairs(query, above, below)
+    return ListPairs(query, order[query, (place - count) % count], order[query, place])
 
 
 def bpr_loss(scores: Tensor, pairs: ListPairs) -> tuple[Tensor, Tensor]:
@@ -101,224 +247,16 @@ def bpr_loss(scores: Tensor, pairs: ListPairs) -> tuple[Tensor, Tensor]:
     return loss, grad
 
 
-class DprInputs(NamedTuple):
-    """The parts of a batch that the three terms read.
-
-    Attributes:
-        pairs: The pairs of BPR.
-        drawn: Slots whose scores are drawn to N(0, 1) if no moments are given, ``[Q, L]``.
-        heard: Slots that the adversary may see, numbered over all lists, ``[n]``.
-        least: Floor of the variance of drawn scores.
-    """
-
-    pairs: ListPairs
-    drawn: Tensor
-    heard: Tensor
-    least: float = LEAST_VARIANCE
-
-
-Reads = Callable[[Batch, Method], DprInputs]
-
-
-def read_samples(batch: Batch, method: Method) -> DprInputs:
-    """Return the inputs from samples of a catalogue, made for training.
-
-    Items that are not relevant are drawn to N(0, 1): they are a uniform sample of the catalogue
-    without the relevant ones. The adversary sees a slot once for each of its pairs, as in the
-    original.
-    """
-    pairs = list_pairs(batch.relevance, batch.mask)
-    start = pairs.query * batch.mask.shape[1]
-    heard = start + pairs.above
-    if method.hears == "pairs":
-        heard = torch.cat([heard, start + pairs.below])
-    return DprInputs(pairs, batch.mask & (batch.relevance <= 0), heard)
-
-
-def read_whole(batch: Batch, method: Method) -> DprInputs:
-    """Return the inputs from whole lists of documents: each item counts once.
-
-    Pairs compare grades. A list of one item has no distribution to draw to another.
-    """
-    pairs = graded_pairs(batch.relevance, batch.mask)
-    heard = batch.mask if method.hears == "pairs" else batch.mask & (batch.relevance > 0)
-    drawn = batch.mask & (batch.mask.sum(-1, keepdim=True) > 1)
-    return DprInputs(pairs, drawn, heard.flatten().nonzero()[:, 0], LEAST_OF_WHOLE)
-
-
-class Dpr(nn.Module):
-    """The objective of DPR-RSP or DPR-REO.
-
-    Args:
-        method: Its `hears` says whose scores the adversary sees.
-        settings: How the adversary learns, and how strongly scores are drawn to N(0, 1).
-        c: alpha, the weight of the adversary's loss; 0 leaves it out.
-        member: 1 for the groups of items with each label, else 0, ``[labels, G]``: the identity
-            if labels are groups; several ones in a row if an item may be in several.
-        count: Items with each label, ``[labels]``.
-        generator: Random numbers of the adversary's start.
-        reads: Takes the inputs from a batch: `read_samples` or `read_whole`.
-    """
-
-    member: Tensor
-    weight: Tensor
-
-    def __init__(
-        self,
-        method: Method,
-        settings: DprSettings,
-        *,
-        c: float,
-        member: Tensor,
-        count: Tensor,
-        generator: torch.Generator,
-        reads: Reads = read_samples,
-    ) -> None:
-        super().__init__()
-        self.method, self.settings, self.c, self.reads = method, settings, c, reads
-        self.register_buffer("member", member.float(), persistent=False)
-        self.register_buffer("weight", label_weights(member, count), persistent=False)
-        self.adversary = Adversary(member.shape[1], settings, generator=generator)
-        self.last: dict[str, Tensor] = {}
-
-    @property
-    def reads_moments(self) -> bool:
-        """Whether the objective uses the moments of all scores of a user."""
-        return self.settings.normal > 0
-
-    def forward(self, scores: Tensor, batch: Batch, *moments: Tensor) -> tuple[Tensor, ...]:
-        """Return the objective on a batch, and its gradient in scores and in each moment.
-
-        Args:
-            scores: Without a graph, ``[Q, L]``.
-            batch: The lists.
-            moments: Mean and variance of all scores of each user, ``[Q]`` each. Without them,
-                those of the `drawn` slots stand in.
-        """
-        self.last = {}
-        scores = scores.masked_fill(~batch.mask, 0)
-        read = self.reads(batch, self.method)
-        loss, slope = bpr_loss(scores, read.pairs)
-        ranking = Estimate(loss.mean(), slope / len(scores))
-        normal, *in_moments = self._normality(scores, read, moments)
-        penalty = self._penalty(scores, batch, read)
-        # Not the penalty's norm: that of a gradient on some of the scores says little.
-        self.last |= {
-            "ranking": ranking.value,
-            "normal": normal.value,
-            "penalty": penalty.value,
-            "ranking_norm": ranking.grad.norm(),
-            "spread": list_moments(scores, batch.mask)[1].sqrt().mean(),
-        }
-        value = ranking.value + normal.value + penalty.value
-        return value, ranking.grad + normal.grad + penalty.grad, *in_moments
-
-    def report(self) -> dict[str, float]:
-        """Return the parts of the last call.
-
-        They are the terms of the objective (ranking, normal, penalty), the norm of the
-        ranking's gradient, the spread of scores, and told_apart: the share of the adversary's
-        uncertainty about groups that scores remove.
-        """
-        return {name: float(part) for name, part in self.last.items()}
-
-    def _normality(
-        self, scores: Tensor, read: DprInputs, moments: tuple[Tensor, ...]
-    ) -> tuple[Estimate, *tuple[Tensor, ...]]:
-        """Return the divergence from N(0, 1), and its gradient in each moment."""
-        share = self.settings.normal / len(scores)
-        if moments:
-            found = moment_divergence(*moments)
-            none = torch.zeros_like(scores)
-            slopes = (share * found.in_mean, share * found.in_variance)
-            return Estimate(share * found.value.sum(), none), *slopes
-        value, grad = list_divergence(scores, read.drawn, least=read.least)
-        return (Estimate(share * value.sum(), share * grad),)
-
-    def _penalty(self, scores: Tensor, batch: Batch, read: DprInputs) -> Estimate:
-        """Let the adversary learn; return minus alpha times its loss."""
-        grad = torch.zeros_like(scores)
-        slots = self._known(batch, read.heard) if self.c else torch.empty(0)
-        if len(slots) == 0:
-            return Estimate(grad.sum(), grad)
-        if self.training and torch.is_grad_enabled():
-            for _ in range(self.settings.batches):
-                self.adversary.learn(self._heard(scores, batch, self._draw(slots)))
-        some = self._draw(slots)
-        loss, slope, told_apart = self.adversary.answer(self._heard(scores, batch, some))
-        self.last["told_apart"] = told_apart
-        grad.view(-1).index_add_(0, some, -self.c * slope)
-        return Estimate(-self.c * loss, grad)
-
-    def _known(self, batch: Batch, slots: Tensor) -> Tensor:
-        """Return the slots whose label is in a group."""
-        label = batch.group.flatten()[slots]
-        return slots[(label >= 0) & (self.weight[label] > 0)]
-
-    def _draw(self, slots: Tensor) -> Tensor:
-        return slots[torch.randint(len(slots), (self.settings.samples,), device=slots.device)]
-
-    def _heard(self, scores: Tensor, batch: Batch, slots: Tensor) -> AdversaryInput:
-        label = batch.group.flatten()[slots]
-        return AdversaryInput(scores.flatten()[slots], self.member[label], self.weight[label])
-
-
-def label_weights(member: Tensor, count: Tensor) -> Tensor:
-    """Return the weight of an item with each label, ``[labels]``; 0 if it is in no group.
-
-    All groups weigh the same, and items weigh 1 on average. The arguments are those of `Dpr`.
-    """
-    size = count.float() @ member.float()
-    there = size > 0
-    if there.sum() < 2:
-        raise InputError("the adversary needs items in at least two groups to tell apart")
-    weight = member.float() @ torch.where(there, 1 / size, 0.0)
-    return weight * (count * (weight > 0)).sum() / there.sum()
-
-
-class Members(NamedTuple):
-    """The groups that labels name; a label such as "Horror|War" may name several.
-
-    Attributes:
-        names: Names of the groups, in the order of their first label.
-        member: 1 for the groups of items with each label, else 0, ``[labels, G]``.
-    """
-
-    names: tuple[str, ...]
-    member: Tensor
-
-
-def split_labels(labels: Sequence[str], separator: str | None) -> Members:
-    """Return the groups that labels name; without a separator each label is a group.
-
-    Example:
-        >>> split_labels(["Horror", "Horror|War"], "|").member.tolist()
-        [[1.0, 0.0], [1.0, 1.0]]
-    """
-    parts = [
-        [label] if separator is None else [part.strip() for part in label.split(separator)]
-        for label in labels
-    ]
-    names = tuple(dict.fromkeys(part for one in parts for part in one if part))
-    member = [[float(name in one) for name in names] for one in parts]
-    return Members(names, torch.tensor(member))
-
-
-class Divergence(NamedTuple):
-    """The divergence of distributions and its slope in their moments, each ``[Q]``."""
-
-    value: Tensor
-    in_mean: Tensor
-    in_variance: Tensor
-
-
 def moment_divergence(
     mean: Tensor, variance: Tensor, *, least: float = LEAST_VARIANCE
-) -> Divergence:
-    """Return KL(N(mean, variance) || N(0, 1)), ``[Q]``; variances are at least `least`."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return KL(N(mean, variance) || N(0, 1)) and its slopes in both, ``[Q]`` each.
+
+    Variances are at least `least`.
+    """
     variance = variance.clamp(min=least)
     value = (mean**2 + variance - variance.log() - 1) / 2
-    return Divergence(value, in_mean=mean, in_variance=(1 - 1 / variance) / 2)
+    return value, mean, (1 - 1 / variance) / 2
 
 
 def list_divergence(
@@ -331,10 +269,9 @@ def list_divergence(
     """
     n = where.sum(-1, keepdim=True).clamp(min=1)
     mean, variance = list_moments(scores, where)
-    found = moment_divergence(mean, variance, least=least)
-    apart = 2 * found.in_variance[:, None] * (scores - mean[:, None])
-    grad = (found.in_mean[:, None] + apart) * where / n
-    return found.value * where.any(-1), grad
+    value, in_mean, in_variance = moment_divergence(mean, variance, least=least)
+    apart = 2 * in_variance[:, None] * (scores - mean[:, None])
+    return value * where.any(-1), (in_mean[:, None] + apart) * where / n
 
 
 def list_moments(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
@@ -345,3 +282,126 @@ def list_moments(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
     n = where.sum(-1).clamp(min=1)
     mean = (scores * where).sum(-1) / n
     return mean, (((scores - mean[:, None]) * where) ** 2).sum(-1) / n
+
+
+class AdversaryInput(NamedTuple):
+    """The scores that the adversary sees, and the groups it has to guess.
+
+    Attributes:
+        score: Scores of n items, ``[n]``.
+        member: 1 for the groups of each item, else 0, ``[n, G]``.
+        weight: Weight of each item, ``[n]``.
+    """
+
+    score: Tensor
+    member: Tensor
+    weight: Tensor
+
+
+class Answer(NamedTuple):
+    """How well the adversary guesses.
+
+    Attributes:
+        loss: Weighted mean over items of the mean loss over groups, a scalar.
+        grad: Its gradient with respect to the scores, ``[n]``.
+        told_apart: Share of the uncertainty about groups that scores remove: 0 if the
+            adversary guesses no better than without scores; NaN without uncertainty.
+    """
+
+    loss: Tensor
+    grad: Tensor
+    told_apart: Tensor
+
+
+class Adversary(nn.Module):
+    """A network from one score to a guess for each group, with an optimizer of its own.
+
+    The state of Adam is part of its own, so that it is saved and restored.
+
+    Args:
+        n_groups: Number of groups (G).
+        settings: Layers, loss and learning rate.
+        generator: Random numbers of the start.
+    """
+
+    def __init__(
+        self, n_groups: int, settings: DprSettings, *, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.squared = settings.loss == "squared"
+        with seeded(0):  # torch first fills them from its own generator
+            layers = [
+                nn.Linear(*widths) for widths in pairwise((1, *settings.hidden, n_groups))
+            ]
+        for layer in layers:
+            # With torch's default start a single score fades out over four layers.
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+            nn.init.uniform_(layer.bias, -1, 1, generator=generator)
+        self.hidden, self.output = nn.ModuleList(layers[:-1]), layers[-1]
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=settings.rate, fused=True)
+
+    def forward(self, score: Tensor) -> Tensor:
+        """Return the logits of membership, ``[n, G]``, given scores, ``[n]``."""
+        active = score[:, None].to(self.output.weight.dtype)
+        for layer in self.hidden:
+            active = layer(active).relu()
+        logits: Tensor = self.output(active)
+        return logits
+
+    @torch.enable_grad()
+    def learn(self, heard: AdversaryInput) -> None:
+        """Take a step toward better guesses."""
+        self.optimizer.zero_grad()
+        self._loss(heard).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+
+    @torch.enable_grad()
+    def answer(self, heard: AdversaryInput) -> Answer:
+        """Return how well groups are guessed now, without learning."""
+        score = heard.score.detach().requires_grad_()
+        loss = self._loss(heard._replace(score=score))
+        (grad,) = torch.autograd.grad(loss, score)
+        # The mean loss of the best guess without scores: the share of items in the group.
+        share = heard.weight @ heard.member / heard.weight.sum()
+        entropy = torch.special.entr(share) + torch.special.entr(1 - share)
+        blind = heard.weight.mean() * (share * (1 - share) if self.squared else entropy).mean()
+        told_apart = torch.where(blind > 0, 1 - loss.detach() / blind, torch.nan)
+        return Answer(loss.detach(), grad, told_apart)
+
+    def _loss(self, heard: AdversaryInput) -> Tensor:
+        """Return the squared error of the sigmoid, or -ln of the truth's probability."""
+        logits: Tensor = self(heard.score)
+        if self.squared:
+            each = (logits.sigmoid() - heard.member) ** 2
+        else:
+            each = binary_cross_entropy_with_logits(logits, heard.member, reduction="none")
+        return (heard.weight * each.mean(-1)).mean()
+
+    def get_extra_state(self) -> Tensor:
+        """Return the state of Adam as one vector, empty before the first step."""
+        kept = self.optimizer.state_dict()["state"].values()
+        names = ("step", "exp_avg", "exp_avg_sq")
+        parts = [one[name].flatten() for one in kept for name in names]
+        return torch.cat(parts) if parts else torch.empty(0)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore what `get_extra_state` returned; refuse anything else."""
+        size = sum(1 + 2 * one.numel() for one in self.parameters())
+        if state.shape not in ((0,), (size,)) or not bool(state.isfinite().all()):
+            raise InputError(
+                f"the adversary's optimizer needs {size} finite numbers, or none before its "
+                f"first step"
+            )
+        kept: dict[int, dict[str, Tensor]] = {}
+        left = state.clone()  # because Adam writes to it
+        for number, one in enumerate(self.parameters() if len(state) else ()):
+            n = one.numel()
+            sizes = (1, n, n, len(left) - 1 - 2 * n)
+            step, mean, square, left = torch.split_with_sizes(left, sizes)
+            kept[number] = {
+                "step": step[0],
+                "exp_avg": mean.view_as(one),
+                "exp_avg_sq": square.view_as(one),
+            }
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})

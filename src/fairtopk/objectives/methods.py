@@ -9,13 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    model_validator,
-)
+from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from fairtopk.checks import checked_choice, checked_number
 from fairtopk.errors import InputError, KindError
@@ -90,21 +84,15 @@ class Method:
         return self.family != "objective" or self.fairness != "none"
 
 
-def _adversarial(hears: Literal["relevant", "pairs"], c: float) -> Method:
-    return Method(
-        family="adversary",
-        ranking="bpr",
-        hears=hears,
-        least_groups=2,
-        weight_key="c",
-        weight_label="alpha",
-        weight_meaning="weight of the loss of the adversary",
-        default_weight=c,
-        search_scale=(c, 100.0, 5.0),
-        keeps_last_epoch=True,
-    )
-
-
+_ADVERSARIAL = Method(
+    family="adversary",
+    ranking="bpr",
+    least_groups=2,
+    weight_key="c",
+    weight_label="alpha",
+    weight_meaning="weight of the loss of the adversary",
+    keeps_last_epoch=True,
+)
 # Methods whose `c` is a share from 0 to 1, and which start from the colour-blind scorer.
 _SHARED = Method(
     weight_key="c",
@@ -122,8 +110,10 @@ METHODS: dict[str, Method] = {
     "ng-de": Method(selects=True, fairness="list", least_groups=2),
     "so-red": Method(selects=True, fairness="list", gamma_u=0.2, averages=True, least_groups=2),
     "kso-red": Method(selects=True, fairness="top", averages=True, least_groups=2),
-    "dpr-rsp": _adversarial("pairs", 0.3),
-    "dpr-reo": _adversarial("relevant", 1.0),
+    "dpr-rsp": replace(_ADVERSARIAL, default_weight=0.3, search_scale=(0.3, 100.0, 5.0)),
+    "dpr-reo": replace(
+        _ADVERSARIAL, hears="relevant", default_weight=1.0, search_scale=(1.0, 100.0, 5.0)
+    ),
     "robust": replace(  # see `fairtopk.robust`
         _SHARED,
         family="game",

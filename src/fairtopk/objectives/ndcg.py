@@ -81,7 +81,7 @@ class NdcgSurrogate(nn.Module):
         term, psi = ndcg_term(u, gain, n_items), selection.psi[:, :rows]
         # Eq. 18, G1 = f'(u) grad g, at the new averages, which exist from the first visit on;
         # the paper reads the old ones.
-        (grad,) = torch.autograd.grad(g, leaf, psi * ndcg_slope(u, gain, n_items))  # Eq. 18
+        (grad,) = torch.autograd.grad(g, leaf, psi * ndcg_slope(u, gain, n_items))
         selection.add_selector_gradient(grad, term)
         return Estimate(value=(psi * term).sum(), grad=grad)
 
@@ -115,13 +115,20 @@ def surrogate_rank(scores: Tensor, weight: Tensor, *, rows: int, margin: float) 
         rows: How many leading slots need their g (R).
         margin: The hinge's c.
     """
+    # g_i = mean_j max(h_j - h_i + c, 0)^2: Eq. 2 with the surrogate, as in Eqs. 3 and 15
     way: type[torch.autograd.Function] = SortedHinge
     if rows * scores.shape[1] <= DENSE_LIMIT:
-        loops = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64)
-        way = CompiledHinge if loops else DenseHinge
-    # g_i = mean_j max(h_j - h_i + c, 0)^2: Eq. 2 with the surrogate, as in Eqs. 3 and 15
+        if scores.device.type != "cpu" or scores.dtype not in (torch.float32, torch.float64):
+            return hinge_table(scores, weight, rows, margin)
+        way = CompiledHinge
     result: Tensor = way.apply(scores, weight, rows, margin)  # type: ignore[no-untyped-call]
     return result
+
+
+def hinge_table(scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
+    """Return g as it is written, by one table of all pairs, which autograd goes through."""
+    ahead = (scores[:, None, :] - (scores[:, :rows, None] - margin)).clamp(min=0)
+    return torch.einsum("qrl,qrl->qr", ahead * weight[:, None, :], ahead)
 
 
 def ndcg_term(g: Tensor, gain: Tensor, n_items: Tensor) -> Tensor:
@@ -178,7 +185,7 @@ def hinge_slopes(
 
 
 class CompiledHinge(torch.autograd.Function):
-    """Pair by pair on the CPU: ten times as fast as `DenseHinge` at R = 10, L = 310."""
+    """Pair by pair on the CPU: ten times as fast as `hinge_table` at R = 10, L = 310."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
@@ -201,26 +208,6 @@ class CompiledHinge(torch.autograd.Function):
         return grad, None, None, None
 
 
-class DenseHinge(torch.autograd.Function):
-    """All pairs at once, as one table."""
-
-    @staticmethod
-    def forward(ctx: Any, scores: Tensor, weight: Tensor, rows: int, margin: float) -> Tensor:
-        """Return g, ``[Q, R]``."""
-        lead = (scores[:, None, :] - (scores[:, :rows, None] - margin)).clamp_(min=0)
-        weighted = lead * weight[:, None, :]  # w_j m_ij
-        ctx.save_for_backward(weighted)
-        return torch.einsum("qrl,qrl->qr", weighted, lead)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the gradient: 2 (sum_i A_i w_k m_ik - A_k sum_j w_j m_kj), ``[Q, L]``."""
-        (weighted,) = ctx.saved_tensors
-        grad = torch.einsum("qr,qrl->ql", upstream, weighted)
-        grad[:, : upstream.shape[1]] -= upstream * weighted.sum(-1)
-        return 2 * grad, None, None, None
-
-
 class SortedHinge(torch.autograd.Function):
     """By prefix sums over the sorted list, on centred scores and in float64.
 
@@ -237,7 +224,8 @@ class SortedHinge(torch.autograd.Function):
         head = centred[:, :rows]
         # Item j counts in row i iff h_j > h_i - c: a suffix of the sorted list.
         start = torch.searchsorted(ascending, head - margin, right=True)
-        sums = [_suffix(of_slot * ascending**power, start) for power in range(3)]
+        terms = [of_slot * ascending**power for power in range(3)]
+        sums = [one.sum(-1, keepdim=True) - _prefix(one, start) for one in terms]
         shift = margin - head
         ctx.save_for_backward(centred, weight, ascending, place, sums[1] + shift * sums[0])
         ctx.margin = margin
@@ -262,8 +250,3 @@ def _prefix(values: Tensor, stop: Tensor) -> Tensor:
     """Return the sum of the values before `stop`."""
     sums = torch.nn.functional.pad(values.cumsum(-1), (1, 0))
     return sums.gather(-1, stop)
-
-
-def _suffix(values: Tensor, start: Tensor) -> Tensor:
-    """Return the sum of the values from `start` on."""
-    return values.sum(-1, keepdim=True) - _prefix(values, start)

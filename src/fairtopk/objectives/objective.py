@@ -11,17 +11,18 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
 | Eq. 5 exposure | `exposure.group_exposure` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
-| Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
 | Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap` |
+| Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
 | Eq. 10 lambda | `threshold.topk_threshold` |
 | Eq. 11 selector psi | `threshold.select` |
 | Eq. 13 smoothed problem G | `threshold.threshold_objective` |
 | its derivatives G', G'' | `threshold.threshold_derivatives` |
 | Eq. 16 f' | `ndcg.ndcg_slope` |
 | Eq. 17 u_qi; Eq. 18 G1 | `ndcg.NdcgSurrogate.forward` |
-| Eqs. 19-21 u_a, u_b, u_q; Eq. 22 G2 | `exposure.ExposureDisparity.forward` |
-| Eq. 22 through psi, lambda | `threshold.Selection.add_selector_gradient` |
-| Eq. 23 s, v, lambda | `threshold.TrackedThreshold.forward` |
+| Eqs. 19-21 g, grad g, u of a, b, q | `exposure.ExposureDisparity.forward` |
+| Eq. 20 through psi, lambda | `threshold.Selection.add_selector_gradient` |
+| Eq. 22 nabla f, G2 | `exposure.ExposureDisparity.forward` |
+| Eq. 23 s, v, lambda | `threshold.TopThreshold.forward` |
 | moving averages of Eqs. 17, 21, 23 | `averages.MovingAverage.update` |
 | Algorithm 1, lines 1-12 | `training.loop.train_step` |
 | Algorithm 1, lines 2-3 | `training.samplers.ListSampler.draw` |
@@ -40,15 +41,7 @@ from fairtopk.lists.batch import Batch
 from fairtopk.objectives.exposure import Disparity, ExposureDisparity, RankExposureDisparity
 from fairtopk.objectives.methods import Method, ObjectiveSettings
 from fairtopk.objectives.ndcg import Estimate, ListNet, NdcgSurrogate
-from fairtopk.objectives.threshold import (
-    ExactThreshold,
-    Selection,
-    Smoothing,
-    Threshold,
-    TrackedThreshold,
-    select,
-    select_slope,
-)
+from fairtopk.objectives.threshold import Selection, Threshold, TopThreshold, select
 
 SMALLEST_SPREAD = 1e-6
 
@@ -86,12 +79,12 @@ class Objective(nn.Module):
         elif not isinstance(method.ranking, str):
             self.ranking = RegisteredRanking(method.ranking, n_queries)
         top = method.selects or method.fairness == "top"
-        self.thresholds = nn.ModuleList(
-            _threshold(settings, k, n_queries, start) for k in settings.ks if top
-        )
         apart = settings.penalty_of == "unrated" and method.fairness == "top"
-        self.unrated_thresholds = nn.ModuleList(
-            _threshold(settings, k, n_queries, start) for k in settings.ks if apart
+        self.thresholds, self.unrated_thresholds = (
+            nn.ModuleList(
+                TopThreshold(k, settings, n_queries, start=start) for k in settings.ks if wanted
+            )
+            for wanted in (top, apart)
         )
         gamma = settings.gamma_u if method.averages and settings.gamma_u else method.gamma_u
         n_penalties = {"none": 0, "list": 1, "top": len(settings.ks)}[method.fairness]
@@ -136,7 +129,7 @@ class Objective(nn.Module):
         if self.method.selects:
             relevant = scores[:, : batch.pair.shape[1]]
             alpha = scores.new_full((len(scores),), self.settings.alpha)
-            selection = _select(relevant, thresholds[-1], alpha, self.settings.gradient)
+            selection = select(relevant, thresholds[-1], alpha, self.settings.gradient)
         estimate: Estimate = self.ranking(scores, batch, selection)
         return estimate
 
@@ -158,7 +151,7 @@ class Objective(nn.Module):
             scale = spread if settings.beta_of == "spread" else torch.ones_like(spread)
             through = settings.penalty_gradient or settings.gradient
             beta = settings.beta / scale
-            selections = [_select(scores, one, beta, through) for one in thresholds]
+            selections = [select(scores, one, beta, through) for one in thresholds]
         # `c_relative` is C over the scale of 1 / E^2. That is n^2 for softmax exposure, whose
         # mean is 1 / n; by rank it hardly depends on n, the items that a list represents.
         cost = torch.full_like(batch.n_represented, settings.c_relative or settings.c or 0.0)
@@ -182,7 +175,7 @@ class Objective(nn.Module):
             "spread": spread.mean(),
         }
         if thresholds:
-            lam, _, exact = thresholds[-1]
+            lam, exact, _ = thresholds[-1]
             self.last["threshold"] = lam[lam.isfinite()].mean()
             error = (lam - exact).abs() / spread
             self.last["threshold_error"] = error[exact.isfinite()].mean()
@@ -225,24 +218,3 @@ def list_spread(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     centred = (scores - mean[:, None]) * batch.mask
     variance = (batch.slot_counts * centred**2).sum(-1) / batch.n_represented
     return variance.sqrt().clamp(min=SMALLEST_SPREAD), centred
-
-
-def _select(
-    scores: Tensor, threshold: Threshold, sharpness: Tensor, gradient: str
-) -> Selection:
-    """Return the top as a selection with its gradient: "frozen", "psi" or "full"."""
-    psi = select(scores, threshold.lam, sharpness)
-    if gradient == "frozen":
-        return Selection(psi)
-    lam_slope = threshold.lam_slope if gradient == "full" else None
-    return Selection(psi, select_slope(psi, sharpness), lam_slope)
-
-
-def _threshold(settings: ObjectiveSettings, k: int, n_queries: int, start: float) -> nn.Module:
-    with_slope = "full" in (settings.gradient, settings.penalty_gradient)
-    of_catalogue = settings.k_of == "catalogue"
-    exact = ExactThreshold(k, of_catalogue=of_catalogue, with_slope=with_slope)
-    if settings.threshold == "exact":
-        return exact
-    smoothing = Smoothing(*(getattr(settings, name) for name in Smoothing._fields))
-    return TrackedThreshold(exact, n_queries, smoothing, start=start)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairtopk.kernels.compiled import compiled
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.averages import MovingAverage
+from fairtopk.objectives.methods import ObjectiveSettings
 
 Integers = NDArray[np.signedinteger]
 Floats = NDArray[np.floating]
@@ -30,13 +31,13 @@ class Threshold(NamedTuple):
 
     Attributes:
         lam: The threshold, -inf where the whole list is the top, ``[Q]``.
-        lam_slope: d lambda / d h, ``[Q, L]``; None unless requested.
         exact: The list's own (K+1)-th largest score, for the log, ``[Q]``.
+        lam_slope: d lambda / d h, ``[Q, L]``; None unless requested.
     """
 
     lam: Tensor
-    lam_slope: Tensor | None
     exact: Tensor
+    lam_slope: Tensor | None = None
 
 
 class Selection(NamedTuple):
@@ -61,118 +62,78 @@ class Selection(NamedTuple):
         if self.slope is None:
             return
         rows = d_value_d_psi.shape[1]
+        # Eq. 20: psi' (grad h - grad lambda)
         through_psi = self.slope[:, :rows] * d_value_d_psi
         grad[:, :rows] += through_psi
         if self.lam_slope is not None:
             grad -= self.lam_slope * through_psi.sum(-1, keepdim=True)
 
 
-class Smoothing(NamedTuple):
-    """Constants of the smoothed problem (Eq. 13) and of the steps on it (Eq. 23).
+class TopThreshold(nn.Module):
+    """The threshold of each list: exact (Eq. 10), or tracked by one step per visit (Eq. 23).
 
-    Attributes:
-        eta_0: Step size.
-        gamma_4: Weight of fresh derivatives in their averages s and v.
-        tau_1: Width of the smoothing.
-        tau_2: Weight of the quadratic term; it moves the effective K by n tau_2 lambda.
-        epsilon: Added to K, between 0 and 1.
-    """
-
-    eta_0: float = 0.01
-    gamma_4: float = 0.9
-    tau_1: float = 0.001
-    tau_2: float = 1e-4
-    epsilon: float = 0.25
-
-
-class ExactThreshold(nn.Module):
-    """The (K+1)-th largest score of each list (Eq. 10).
+    The steps are on the smoothed problem of Eq. 13, and lead to its minimiser.
 
     Args:
-        k: Positions in the top.
-        of_catalogue: Whether `k` counts positions of the whole list of N_q items; the list at
-            hand, with L of them, then has L K / N_q positions in its top.
-        with_slope: Whether to return d lambda / d h.
-    """
-
-    def __init__(
-        self, k: float, *, of_catalogue: bool = False, with_slope: bool = False
-    ) -> None:
-        super().__init__()
-        self.k, self.of_catalogue, self.with_slope = k, of_catalogue, with_slope
-
-    def forward(self, scores: Tensor, batch: Batch) -> Threshold:
-        """Return the threshold of each list."""
-        length = batch.n_items if self.of_catalogue else batch.n_slots
-        # In this order a sample that counts as uniform gives exactly K.
-        k = self.k * (batch.n_represented / length)
-        lam, slot = topk_threshold(scores, batch.slot_counts, k)
-        lam_slope = None
-        if self.with_slope:
-            lam_slope = torch.zeros_like(scores)
-            lam_slope.scatter_(-1, slot[:, None], lam.isfinite()[:, None].to(scores.dtype))
-        return Threshold(lam, lam_slope, exact=lam)
-
-
-class TrackedThreshold(nn.Module):
-    """The minimiser of the smoothed problem, tracked by one step per visit (Eq. 23).
-
-    Args:
-        exact: Finds the list's own threshold, where a query's first visit starts.
+        k: Positions in the top. If `k_of` is "catalogue" they are positions of the whole list
+            of N_q items; the list at hand, with L of them, then has L K / N_q in its top.
+        settings: Whether to track, and the constants of the smoothed problem.
         n_queries: Rows of the tables.
-        smoothing: Constants of the problem and of the steps.
         start: lambda before a query's first visit; NaN starts at the list's own threshold.
     """
 
     lam: Tensor
 
     def __init__(
-        self,
-        exact: ExactThreshold,
-        n_queries: int,
-        smoothing: Smoothing,
-        *,
-        start: float = math.nan,
+        self, k: int, settings: ObjectiveSettings, n_queries: int, *, start: float = math.nan
     ) -> None:
         super().__init__()
-        self.exact, self.smoothing = exact, smoothing
-        self.register_buffer("lam", torch.full((n_queries,), start))
-        self.s_q = MovingAverage(n_queries, gamma=smoothing.gamma_4, start=start)
-        self.v_q = MovingAverage(n_queries, gamma=smoothing.gamma_4, start=start)
+        self.k, self.settings = k, settings
+        self.tracked = settings.threshold == "tracked"
+        if self.tracked:
+            self.register_buffer("lam", torch.full((n_queries,), start))
+            self.s_q = MovingAverage(n_queries, gamma=settings.gamma_4, start=start)
+            self.v_q = MovingAverage(n_queries, gamma=settings.gamma_4, start=start)
 
     def forward(self, scores: Tensor, batch: Batch) -> Threshold:
-        """Take one step for each list; return the new thresholds."""
-        exact, (eta_0, _, tau_1, tau_2, epsilon) = self.exact(scores, batch), self.smoothing
-        # A list no longer than K has no threshold to track.
-        tracked = exact.lam.isfinite()
+        """Return the threshold of each list; if it is tracked, take a step first."""
+        settings = self.settings
+        length = batch.n_items if settings.k_of == "catalogue" else batch.n_slots
+        # In this order a sample that counts as uniform gives exactly K.
+        k = self.k * (batch.n_represented / length)
+        exact, slot = topk_threshold(scores, batch.slot_counts, k)  # Eq. 10
+        defined = exact.isfinite()  # a list no longer than K has no threshold
+        if not self.tracked:
+            if "full" not in (settings.gradient, settings.penalty_gradient):
+                return Threshold(exact, exact)
+            lam_slope = torch.zeros_like(scores)
+            lam_slope.scatter_(-1, slot[:, None], defined[:, None].to(scores.dtype))
+            return Threshold(exact, exact, lam_slope)
+
         old = self.lam[batch.query]
-        old = torch.where(old.isnan(), exact.lam, old).masked_fill(~tracked, 0)
-        length = batch.n_items if self.exact.of_catalogue else batch.n_slots
-        top = self.exact.k / length.to(batch.weight.dtype)
-        top = top * (1 + epsilon / self.exact.k)  # (K + eps) / n
+        old = torch.where(old.isnan(), exact, old).masked_fill(~defined, 0)
+        top = self.k / length.to(batch.weight.dtype)
+        top = top * (1 + settings.epsilon / self.k)  # (K + eps) / n
         slope, curvature, cross = threshold_derivatives(
-            scores, batch.slot_weights, old, top, tau_1=tau_1, tau_2=tau_2
+            scores, batch.slot_weights, old, top, tau_1=settings.tau_1, tau_2=settings.tau_2
         )
-        s = self.s_q.update(batch.query, curvature, where=tracked)  # Eq. 23, s_{q,t+1}
-        v = self.v_q.update(batch.query, slope, where=tracked)  # Eq. 23, v_{q,t+1}
-        lam = old - eta_0 * v  # Eq. 23, lambda_{q,t+1}
+        s = self.s_q.update(batch.query, curvature, where=defined)  # Eq. 23, s_{q,t+1}
+        v = self.v_q.update(batch.query, slope, where=defined)  # Eq. 23, v_{q,t+1}
+        lam = old - settings.eta_0 * v  # Eq. 23, lambda_{q,t+1}
         if self.training and torch.is_grad_enabled():
-            self.lam[batch.query[tracked]] = lam[tracked].to(self.lam.dtype)
+            self.lam[batch.query[defined]] = lam[defined].to(self.lam.dtype)
         # d lambda / d h = -(d2G / dl dh) / s. Without tau_2 there is no curvature where no
         # score is near; nor does lambda move then. The slopes of a list add up to at most 1,
         # which a stale s could exceed.
         s = s.clamp(min=torch.finfo(s.dtype).tiny)
-        return Threshold(
-            lam=lam.masked_fill(~tracked, -torch.inf),
-            lam_slope=cross / torch.maximum(s, cross.sum(-1))[:, None] * tracked[:, None],
-            exact=exact.lam,
-        )
+        lam_slope = cross / torch.maximum(s, cross.sum(-1))[:, None] * defined[:, None]
+        return Threshold(lam.masked_fill(~defined, -torch.inf), exact, lam_slope)
 
 
 def threshold_objective(
     scores: Tensor, weights: Tensor, lam: Tensor, top: Tensor, *, tau_1: float, tau_2: float
 ) -> Tensor:
-    """Return G(lambda) of Eq. 13, ``[Q]``; `TrackedThreshold` steps towards its minimiser.
+    """Return G(lambda) of Eq. 13, ``[Q]``; `TopThreshold` steps towards its minimiser.
 
     Args:
         scores: Model scores, finite also on padding, ``[Q, L]``.
@@ -201,20 +162,23 @@ def threshold_derivatives(
     return slope, tau_2 + cross.sum(-1), cross  # G' and G'' of Eq. 13, as Eq. 23 averages them
 
 
-def select(scores: Tensor, lam: Tensor, sharpness: Tensor) -> Tensor:
-    """Return psi(h - lambda) = sigmoid(beta (h - lambda)), ``[Q, L]``.
+def select(
+    scores: Tensor, threshold: Threshold, sharpness: Tensor, gradient: str = "frozen"
+) -> Selection:
+    """Return the top: psi(h - lambda) = sigmoid(beta (h - lambda)), ``[Q, L]``.
 
     Args:
         scores: Model scores, ``[Q, L]``.
-        lam: Threshold of each list, ``[Q]``; -inf selects everything.
+        threshold: lambda of each list; -inf selects everything.
         sharpness: beta of each list, ``[Q]``.
+        gradient: What it goes through: "frozen", through "psi", or "full", lambda too.
     """
-    return torch.sigmoid(sharpness[:, None] * (scores - lam[:, None]))  # psi of Eq. 11
-
-
-def select_slope(psi: Tensor, sharpness: Tensor) -> Tensor:
-    """Return the derivative of psi with respect to h, given psi, ``[Q, L]``."""
-    return sharpness[:, None] * psi * (1 - psi)
+    beta = sharpness[:, None]
+    psi = torch.sigmoid(beta * (scores - threshold.lam[:, None]))  # psi of Eq. 11
+    if gradient == "frozen":
+        return Selection(psi)
+    lam_slope = threshold.lam_slope if gradient == "full" else None
+    return Selection(psi, beta * psi * (1 - psi), lam_slope)
 
 
 def topk_threshold(scores: Tensor, weight: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -233,7 +197,8 @@ def topk_threshold(scores: Tensor, weight: Tensor, k: Tensor) -> tuple[Tensor, T
         if ((counts == 0) | (counts == 1)).all():
             # Eq. 10, the usual case, by selection in a fraction of the time of a sort
             values = scores.contiguous().numpy()
-            slot = torch.from_numpy(slots_past_top(values, counts, k.long().numpy()))
+            bits = values.view(BITS[values.dtype])
+            slot = torch.from_numpy(slots_past_top(bits, counts, k.long().numpy()))
             lam = scores.gather(-1, slot.clamp(min=0)[:, None])[:, 0]
             return lam.masked_fill(slot < 0, -torch.inf), slot.clamp(min=0)
     # Eq. 10, weighted: the first score at which more than k items are reached
@@ -246,37 +211,22 @@ def topk_threshold(scores: Tensor, weight: Tensor, k: Tensor) -> tuple[Tensor, T
     return lam.masked_fill(all_top, -torch.inf), place.gather(-1, first)[:, 0]
 
 
-def slots_past_top(scores: Floats, weight: Floats, k: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the first slot with the (k+1)-th largest score of each list, ``[Q]``.
+@compiled
+def slots_past_top(bits: Integers, weight: Floats, k: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the first slot with the (k+1)-th largest score of each list, by bisecting bits.
 
-    It is -1 for a list of at most k items.
+    It is -1 for a list of at most k items. Read as integers, floats keep their order once the
+    bits of negative ones are inverted. The scores that reach a value can then be counted
+    without branches: 32 counts of 310 scores take about a third of the time of torch's
+    selection.
 
     Args:
-        scores: float32 or float64 without NaN, ``[Q, L]``.
+        bits: float32 or float64 scores without NaN, read as integers, ``[Q, L]``.
         weight: 0 for slots that do not count, ``[Q, L]``.
         k: Size of each list's top, not negative, ``[Q]``.
     """
-    bits = scores.view(BITS[scores.dtype])
-    found = np.full(len(bits), -1)
-    _find_past_top(bits, weight, k, np.empty(bits.shape[1], bits.dtype), found)
-    return found
-
-
-@compiled
-def _find_past_top(
-    bits: Integers,
-    weight: Floats,
-    k: NDArray[np.int64],
-    keys: Integers,
-    found: NDArray[np.int64],
-) -> None:
-    """Fill `found`, ``[Q]``, by bisecting bits; `keys` is scratch space, ``[L]``.
-
-    Read as integers, floats keep their order once the bits of negative ones are inverted. The
-    scores that reach a value can then be counted without branches: 32 counts of 310 scores take
-    about a third of the time of torch's selection.
-    """
     n_lists, n_slots = bits.shape
+    found, keys = np.full(n_lists, -1), np.empty(n_slots, bits.dtype)
     least, most = np.iinfo(bits.dtype).min, np.iinfo(bits.dtype).max
     for row in range(n_lists):
         for slot in range(n_slots):
@@ -300,3 +250,4 @@ def _find_past_top(
             if keys[slot] == low:
                 found[row] = slot
                 break
+    return found

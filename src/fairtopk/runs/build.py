@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from fairtopk.data.groups import split_labels
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.registry import load
 from fairtopk.distillation.student import Distillation, DistillSampler, DocumentDistillSampler
@@ -33,7 +34,7 @@ from fairtopk.models.neumf import NeuMF
 from fairtopk.models.optimizers import LazyAdam
 from fairtopk.models.registry import MODELS
 from fairtopk.models.scoring import score
-from fairtopk.objectives.dpr import Dpr, read_samples, read_whole, split_labels
+from fairtopk.objectives.dpr import Dpr, Labels, read_samples, read_whole
 from fairtopk.objectives.methods import BASELINE, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
 from fairtopk.robust.ranker import RobustRanker
@@ -230,12 +231,13 @@ def build_objective(config: MethodConfig, sampler: AnySampler) -> Objective | Dp
     row = config.row
     if row.family == "adversary":
         known = torch.from_numpy(sampler.group[sampler.group >= 0])
+        _, member = split_labels(sampler.group_names, config.dpr.separator)
+        count = torch.bincount(known, minlength=sampler.n_groups)
         return Dpr(
             row,
             config.dpr,
             c=config.c or 0.0,
-            member=split_labels(sampler.group_names, config.dpr.separator).member,
-            count=torch.bincount(known, minlength=sampler.n_groups),
+            labels=Labels(torch.from_numpy(member), count),
             generator=torch.Generator().manual_seed(key_of(sampler.seed, ADVERSARY)),
             reads=read_whole if isinstance(sampler, FeatureSampler) else read_samples,
         )

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairtopk import evaluation
+from fairtopk.data.groups import split_labels
 from fairtopk.errors import InputError
 from fairtopk.kernels.random import key_of
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut, Lists
 from fairtopk.metrics.intervals import Mean, mean_with_interval, means_with_intervals
 from fairtopk.models.scoring import catalogue_scores, score
-from fairtopk.objectives.dpr import split_labels
 from fairtopk.reranking.lists import ExposureProgram, dealt
 from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.reranking.rerank import checked_candidates
@@ -108,8 +108,11 @@ def measure_run(
     protocol, unrated = config.evaluation.protocol, config.evaluation.unrated
     reranking = Reranking(run, part, rerank, progress) if rerank is not None else None
     groups, separator = lists.data.group_names, method.dpr.separator
-    split = split_labels(groups, separator) if groups and separator else None
-    member = split.member if split is not None else None
+    split_names: tuple[str, ...] = ()
+    member = None
+    if groups and separator:
+        split_names, of_labels = split_labels(groups, separator)
+        member = torch.from_numpy(of_labels)
     values, context = _measure(run, reranking or run.scorer, part, users, member)
     everyone = getattr(lists, part).user
     measured = everyone if users is None else users
@@ -128,7 +131,7 @@ def measure_run(
         "part": part,
         "split": lists.rule,
         "users": {"measured": len(measured), "of": len(everyone)},
-        "metrics": _cells(values, context, groups, split.names if split is not None else ()),
+        "metrics": _cells(values, context, groups, split_names),
         "score_spread": jsonable(mean_with_interval(context.spread)._asdict()),
     }
     if reranking is not None:
