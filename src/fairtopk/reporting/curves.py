@@ -108,26 +108,20 @@ def views_of(results: list[Result]) -> list[View]:
         alike = [other for other in lists if lists_label(other) == lists_label(one)]
         keys = [key for key in one if len({_key(other.get(key)) for other in alike}) > 1]
         label = ", ".join([lists_label(one), *(f"{key} {one[key]}" for key in keys)])
-        views.append(_view(label, found))
+        names = {name for result in found for name in result.metrics}
+        ks = sorted({int(name.partition("@")[2]) for name in names if name.startswith("ndcg@")})
+        measured = {name.partition("@")[0].removesuffix(MSE) for name in names}
+        others = {name for name in measured if "gap" in name and not name.endswith(NOT_GAPS)}
+        known = [name for name in (*GAPS, *OVERALL) if name in measured]
+        gaps = known + sorted(others.difference(known))
+        curves = _curves(found)
+        blind = [point for points in curves.values() for point in points if not point.penalised]
+        # Of these, one of a method that has no penalty if there is any; then by NDCG.
+        blind = [point for point in blind if not point.label] or blind
+        ndcgs = np.array([point.mean(f"ndcg@{ks[0]}") for point in blind])
+        base = blind[int(np.nan_to_num(ndcgs, nan=-1.0).argmax())] if blind else None
+        views.append(View(label, ks, gaps, curves, base))
     return views
-
-
-def _view(label: str, results: list[Result]) -> View:
-    curves = _curves(results)
-    names = {name for result in results for name in result.metrics}
-    ks = sorted({int(name.partition("@")[2]) for name in names if name.startswith("ndcg@")})
-    known = (*GAPS, *OVERALL)
-    measured = {name.partition("@")[0].removesuffix(MSE) for name in names}
-    others = [name for name in measured if "gap" in name and not name.endswith(NOT_GAPS)]
-    gaps = [name for name in known if name in measured] + sorted({*others} - {*known})
-
-    def as_base(point: Point) -> tuple[bool, float]:
-        """Methods that have no penalty first, then by NDCG."""
-        ndcg = point.mean(f"ndcg@{ks[0]}")
-        return not point.label, -math.inf if math.isnan(ndcg) else ndcg
-
-    blind = [point for points in curves.values() for point in points if not point.penalised]
-    return View(label, ks, gaps, curves, max(blind, key=as_base, default=None))
 
 
 def _curves(results: list[Result]) -> dict[str, list[Point]]:

@@ -8,7 +8,6 @@ browser from using any network.
 import json
 import warnings
 from dataclasses import asdict, replace
-from functools import cache
 from importlib.metadata import version
 from itertools import permutations
 from pathlib import Path
@@ -37,6 +36,13 @@ CALLED_FAIRER = ("exposure_gap", "rank_exposure_gap")  # any of these, on sample
 DECIDES = "rank_exposure_gap"  # on the catalogue: a softmax gap can fall by flatter scores
 BY_PROTOCOL = ("protocol", "unrated", "users")  # which differ between the protocols
 FORMS = ("_signed", "_floor", "_p")
+TEMPLATES = Environment(
+    loader=PackageLoader("fairtopk.reporting", "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 def report(
@@ -83,8 +89,7 @@ def report(
 
 def rendered(template: str, data: dict[str, Any], **values: Any) -> str:
     """Return a page: a template of this package filled in, with `data` for its script."""
-    page = _environment().get_template(template)
-    return page.render(
+    return TEMPLATES.get_template(template).render(
         data=safe_json(data),
         plotly=Markup(get_plotlyjs()),
         version=version("fairtopk"),
@@ -103,17 +108,6 @@ def safe_json(data: Any) -> Markup:
     for sign, code in UNSAFE.items():
         text = text.replace(sign, code)
     return Markup(text)
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("fairtopk.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def disagreements(views: list[View]) -> list[str]:
