@@ -10,7 +10,6 @@ and 3, and compared with another order of the same lists as a baseline.
 
 import json
 import multiprocessing
-import resource
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 import polars as pl
+from timing import peak_mb
 
 import fairtopk as ft
 
@@ -103,7 +103,7 @@ def measure(folder: Path, case: Case) -> dict[str, float]:
         "lists": data["queries"],
         "audit_s": time.perf_counter() - start,
         "audit_cpu_s": time.process_time() - start_cpu,
-        "audit_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "audit_mb": peak_mb(),
     }
 
 

@@ -9,7 +9,6 @@ medians of interleaved repeats; ratios compare measurements of the same run.
 import json
 import multiprocessing
 import random
-import resource
 import statistics
 import sys
 import tempfile
@@ -17,10 +16,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
+from timing import peak_mb, seconds
 
 import fairtopk as ft
 from fairtopk.data.movielens import RATINGS_CSV, read_movielens
@@ -68,7 +67,7 @@ def alone(measure: Callable[[Path], dict[str, float]], folder: Path) -> dict[str
 def measure_generating(folder: Path) -> dict[str, float]:
     start = time.perf_counter()
     data = ft.make_synthetic(SIZES["movielens-20m"]).data
-    seconds, peak = time.perf_counter() - start, peak_mb()
+    taken, peak = time.perf_counter() - start, peak_mb()
     frame = data.to_frame().select(
         userId="user", movieId="item", rating="rating", timestamp="time"
     )
@@ -80,7 +79,7 @@ def measure_generating(folder: Path) -> dict[str, float]:
         .otherwise(pl.lit("War")),
     )
     films.write_csv(folder / "movies.csv")
-    return {"generate_s": seconds, "generate_mb": peak}
+    return {"generate_s": taken, "generate_mb": peak}
 
 
 def measure_loading(folder: Path) -> dict[str, float]:
@@ -89,11 +88,9 @@ def measure_loading(folder: Path) -> dict[str, float]:
     parse, load = [], []
     for _ in range(REPEATS + 1):
         parse.append(
-            seconds_of(
-                lambda: pl.read_csv(folder / "ratings.csv", schema_overrides=RATINGS_CSV)
-            )
+            seconds(lambda: pl.read_csv(folder / "ratings.csv", schema_overrides=RATINGS_CSV))
         )
-        load.append(seconds_of(lambda: split_lists(folder).train))
+        load.append(seconds(lambda: split_lists(folder).train))
     # The first round may wait for the disk.
     parse_s, load_s = statistics.median(parse[1:]), statistics.median(load[1:])
     return {"parse_s": parse_s, "load_s": load_s, "load_mb": peak_mb()}
@@ -109,14 +106,14 @@ def measure_drawing(folder: Path) -> dict[str, float]:
     ours: list[float] = []
     plain: dict[str, list[float]] = {name: [] for name in DRAWS}
     for epoch, users in enumerate(batches):
-        ours.append(seconds_of(partial(sampler.draw, users, epoch=epoch)))
+        ours.append(seconds(partial(sampler.draw, users, epoch=epoch)))
         if epoch % 8 == 0:
             slots = [slice(*train.offsets[user : user + 2]) for user in users]
             owned = [train.item[slot].tolist() for slot in slots]
             for name, draw in DRAWS.items():
-                plain[name].append(seconds_of(partial(draw_in_python, owned, n_items, draw)))
+                plain[name].append(seconds(partial(draw_in_python, owned, n_items, draw)))
     return {"draw_ms": 1e3 * statistics.median(ours)} | {
-        f"{name}_draw_ms": 1e3 * statistics.median(seconds) for name, seconds in plain.items()
+        f"{name}_draw_ms": 1e3 * statistics.median(taken) for name, taken in plain.items()
     }
 
 
@@ -168,16 +165,6 @@ def warm_up() -> None:
         films = "".join(f"{i},Film,{'Horror' if i % 2 else 'War'}\n" for i in range(12))
         (folder / "movies.csv").write_text("movieId,title,genres\n" + films)
         _ = split_lists(folder).train
-
-
-def seconds_of(action: Callable[[], Any]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

@@ -23,14 +23,13 @@ Re-rankers have lists of 305, two groups and K = 50.
 
 import argparse
 import json
-import resource
 import time
-from collections.abc import Callable
 from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from timing import peak_mb, seconds
 
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
@@ -97,7 +96,7 @@ def main() -> None:
             found[name] |= {f"{figure}_{shape}": value for figure, value in figures.items()}
     for name in set(asked.only) & set(LISTS):
         found[name] = reranked(name)
-    found["all"] = {"peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    found["all"] = {"peak_mb": peak_mb()}
     if asked.json:
         print(json.dumps(found, indent=2))
     else:
@@ -225,12 +224,6 @@ def reranked(name: str) -> Figures:
     run(2)  # compiles, imports
     taken = [seconds(lambda: run(few)) for _ in range(REPEATS)]
     return {"lists_1000_s": float(np.median(taken)) * RANKED / few}
-
-
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

@@ -8,12 +8,10 @@ queries, so it is timed on fewer lists and scaled; repeats are interleaved, figu
 
 import argparse
 import json
-import resource
 import statistics
-import time
-from collections.abc import Callable
 
 import torch
+from timing import peak_mb, seconds
 from torchmetrics.retrieval import RetrievalNormalizedDCG
 
 from fairtopk.metrics import summarise
@@ -60,16 +58,6 @@ def their_ndcg(scores: torch.Tensor, relevance: torch.Tensor) -> None:
     metric = RetrievalNormalizedDCG(top_k=KS[0])
     metric.update(scores[few].flatten(), relevance[few].flatten(), indexes=query)
     metric.compute()
-
-
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
-
-
-def peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 if __name__ == "__main__":

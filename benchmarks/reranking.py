@@ -10,11 +10,10 @@ less.
 
 import argparse
 import json
-import resource
 import time
-from collections.abc import Callable
 
 import torch
+from timing import peak_mb, seconds
 
 import fairtopk as ft
 
@@ -48,7 +47,7 @@ def main() -> None:
     four = torch.randint(0, 4, (FEW, LENGTH), generator=generator)
     figures["exposure-lp_2_groups_ms"] = programs(scores[:FEW], groups[:FEW])
     figures["exposure-lp_4_groups_ms"] = programs(scores[:FEWER], four[:FEWER])
-    figures["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    figures["peak_mb"] = peak_mb()
     if asked.json:
         print(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=2))
         return
@@ -62,12 +61,6 @@ def programs(scores: torch.Tensor, groups: torch.Tensor) -> float:
     ft.rerank(scores[:2], groups[:2], method="exposure-lp", k=K)  # imports
     spent = seconds(lambda: ft.rerank(scores, groups, method="exposure-lp", k=K))
     return 1_000 * spent / len(scores)
-
-
-def seconds(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

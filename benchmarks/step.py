@@ -11,7 +11,6 @@ scorer. Repeats of all variants are interleaved; figures are medians.
 
 import argparse
 import json
-import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from itertools import islice
 import numpy as np
 import torch
 from data import DRAWS, draw_in_python
+from timing import peak_mb
 from torch import Tensor, nn
 
 from fairtopk.data.synthetic import load_synthetic
@@ -140,7 +140,7 @@ def whole_epoch(
         "epoch_s": validated - start,
         "validation_s": validated - trained,
         "paper_epoch_s": PAPER_EPOCH_S,
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_mb": peak_mb(),
     }
     half = lists.data.n_users // BATCH // 2
     batches = phase.sampler.epoch(1, batch_size=BATCH)

@@ -26,3 +26,9 @@ def folder(stock: Path, tmp_path: Path) -> Iterator[Path]:
     """A copy of the stock to spoil; thousands of them would fill a disk if they stayed."""
     yield shutil.copytree(stock, tmp_path / "folder")
     shutil.rmtree(tmp_path / "folder", ignore_errors=True)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run in an empty folder, for calls that write where they are told."""
+    monkeypatch.chdir(tmp_path)

@@ -28,7 +28,11 @@ from drill.wrong import (
 
 import fairtopk as ft
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("elsewhere"),
+]
 
 CLICKS = pl.DataFrame(
     {
@@ -503,11 +507,6 @@ def audit_calls() -> Iterator[Call]:
 
 
 CALLS = [*from_frame_calls(), *split_calls(), *synthetic_calls(), *audit_calls()]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(("call", "argument", "value"), rows(CALLS))

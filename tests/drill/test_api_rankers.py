@@ -29,7 +29,11 @@ from drill.wrong import (
 import fairtopk as ft
 from fairtopk.storage import load_tensors, save_tensors
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("elsewhere"),
+]
 
 SHORT = {"k": 5, "epochs": 1, "batch_size": 64}
 
@@ -233,11 +237,6 @@ def data_calls() -> Iterator[Call]:
 
 
 CALLS = [*parameter_calls(), *data_calls()]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(("call", "argument", "value"), rows(CALLS))

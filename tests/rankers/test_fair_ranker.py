@@ -99,6 +99,13 @@ def test_a_saved_ranker_of_features_is_loaded_with_the_same_bits(
     assert loaded.get_params() == ranker.get_params() | {"hidden": [8, 4]}
 
 
+def test_a_ranker_whose_k_is_an_array_is_saved_with_a_list(
+    documents: Documents, tmp_path: Path
+) -> None:
+    fitted(documents, k=np.array([2, 5])).save(tmp_path / "ranker.safetensors")
+    assert FairRanker.load(tmp_path / "ranker.safetensors").k == [2, 5]
+
+
 def test_rows_may_stand_in_any_order(documents: Documents) -> None:
     x, y, qid, group = documents
     order = np.random.default_rng(0).permutation(len(y))
@@ -231,6 +238,8 @@ def test_users_and_items_are_ranked_measured_saved_and_loaded(
         ranker.predict(np.eye(3))
     with pytest.raises(ft.InputError, match="leave out y"):
         ranker.fit(lists, [1, 2])
+    with pytest.raises(ft.InputError, match=r"options: training must be a table, .* got 3"):
+        FairRanker(options={"training": 3}).fit(lists)
 
 
 def test_robust_measures_users_and_items_but_does_not_recommend(lists: ft.Lists) -> None:
