@@ -49,8 +49,8 @@ def test_sums_of_lists_are_those_of_a_plain_loop(
 ) -> None:
     scores, mask, grades, group = (np.array([column]) for column in zip(*slots, strict=True))
     known = np.where(mask, group, -1).astype(np.int16)
-    lists = Lists(scores.astype(dtype), mask, grades.astype(dtype), known)
-    sums = list_sums(lists, N_GROUPS, KS)
+    lists = Lists(scores.astype(dtype), mask, grades.astype(dtype), known, N_GROUPS)
+    sums = list_sums(lists, KS)
     for cut, k in enumerate(KS):
         for name, expected in plain_sums(slots, k).items():
             values = getattr(sums, name)
@@ -63,7 +63,7 @@ def test_sums_of_the_first_places_are_those_of_the_whole_lists() -> None:
     shape, ks = (30, 50), [2, 7]
     scores, group = -np.sort(-rng.normal(size=shape)), rng.integers(-1, 2, shape)
     relevance = rng.integers(0, 4, shape).astype(np.float64)
-    whole = list_sums(Lists(scores, np.ones(shape, np.bool_), relevance, group), 2, ks)
+    whole = list_sums(Lists(scores, np.ones(shape, np.bool_), relevance, group, 2), ks)
     exposure = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
     places = Places(exposure, group, relevance, np.full(30, 50))
     head = Places(*(np.ascontiguousarray(one[:, :7]) for one in places[:3]), np.full(30, 7))
@@ -87,8 +87,8 @@ def test_places_past_the_end_of_a_list_count_for_nothing() -> None:
 
 def test_places_are_worth_what_they_are_said_to_be() -> None:
     scores, mask = np.array([[3.0, 2.0, 1.0, 0.0]]), np.ones((1, 4), np.bool_)
-    lists = Lists(scores, mask, np.ones((1, 4)), np.array([[0, 1, 0, 1]], np.int16))
-    found = list_sums(lists, 2, [2, 9], 10.0 ** -np.arange(4))
+    lists = Lists(scores, mask, np.ones((1, 4)), np.array([[0, 1, 0, 1]], np.int16), 2)
+    found = list_sums(lists, [2, 9], 10.0 ** -np.arange(4))
     np.testing.assert_allclose(found.discount[0], [[1, 1.01], [0.1, 0.101]])
     np.testing.assert_allclose(found.dcg[0], [1.1, 1.111])
 
@@ -97,7 +97,7 @@ def test_the_best_grades_are_found_among_many() -> None:
     grades = np.random.default_rng(0).integers(0, 50, (3, 400)).astype(np.float32) / 10
     mask = np.ones(grades.shape, np.bool_)
     group = np.full(grades.shape, -1, np.int16)
-    found = list_sums(Lists(np.zeros_like(grades), mask, grades, group), 2, [5, 200, 999])
+    found = list_sums(Lists(np.zeros_like(grades), mask, grades, group, 2), [5, 200, 999])
     for row, falling in enumerate(-np.sort(-grades.astype(np.float64))):
         gains = (2**falling - 1) / np.log2(2 + np.arange(400))
         expected = [gains[:k].sum() for k in (5, 200, 999)]

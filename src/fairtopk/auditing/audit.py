@@ -29,7 +29,7 @@ from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
 from fairtopk.metrics.gaps import NOTIONS
-from fairtopk.metrics.names import SOFTMAX_GAPS, audit_definitions
+from fairtopk.metrics.names import AUDITED, SOFTMAX_GAPS, TERMS
 from fairtopk.storage import jsonable, sha256_of, write_text
 from fairtopk.terminal import Progress, shown
 
@@ -405,7 +405,9 @@ def _record(
             for one in found.by_attribute
         ],
         "baseline": None,
-        "definitions": audit_definitions(left_out),
+        "definitions": {
+            name: TERMS[name].definition for name in AUDITED if name not in left_out
+        },
     }
     for column in record["columns"]:
         column["notes"] = records.column_notes(column, record)

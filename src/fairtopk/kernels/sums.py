@@ -52,20 +52,22 @@ class Places(NamedTuple):
     length: Slots
 
 
-class Lists(NamedTuple):
-    """Lists by slot, ``[Q, L]`` each.
+class Lists(NamedTuple, Generic[T]):
+    """Lists by slot, of which every value has been checked.
 
     Attributes:
-        scores: Finite where the mask is True.
-        mask: False on padding.
-        relevance: Grades.
-        group: Group numbers, -1 unknown and on padding.
+        scores: Finite where the mask is True, ``[Q, L]``.
+        mask: False on padding, ``[Q, L]``.
+        relevance: Grades, ``[Q, L]``; in the metrics ``[1, 1]`` if one for all items.
+        group: Group numbers, -1 unknown and on padding; shaped like `relevance`.
+        n_groups: How many groups there are.
     """
 
-    scores: Floats
-    mask: NDArray[np.bool_]
-    relevance: Floats
-    group: Whole
+    scores: T
+    mask: T
+    relevance: T
+    group: T
+    n_groups: int
 
 
 class Ranking(NamedTuple):
@@ -114,7 +116,7 @@ def discounts(places: int) -> Doubles:
 
 
 def list_sums(
-    lists: Lists, n_groups: int, ks: Sequence[int], worth: Doubles | None = None
+    lists: Lists[NDArray[Any]], ks: Sequence[int], worth: Doubles | None = None
 ) -> Tops[NDArray[Any]]:
     """Return the sums of lists by slot; `worth` is that of each place, or `discounts`."""
     n_places = min(ks[-1], lists.scores.shape[1])
@@ -130,7 +132,8 @@ def list_sums(
     total = np.exp(np.where(there, top.log_sum[:, None] - high, 0))
     share = np.exp(top.scores - high)
     share /= total.astype(share.dtype)
-    return _sums(Ranking(top.column, share, lists.group, relevance), n_groups, value, ks)
+    ranking = Ranking(top.column, share, lists.group, relevance)
+    return _sums(ranking, lists.n_groups, value, ks)
 
 
 def place_sums(

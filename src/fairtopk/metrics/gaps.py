@@ -19,7 +19,7 @@ items of unknown group included.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import torch
@@ -38,30 +38,13 @@ from fairtopk.tensors import (
 )
 
 Tops = sums.Tops[Tensor]
+CheckedLists = sums.Lists[Tensor]
 Notion = Callable[[Tops], Tensor]
 Variant = Literal["paper", "released"]
 
 # What stands for a table that a metric does not read; None from a user is refused.
 NO_GRADES = torch.zeros(1, 1)
 NO_GROUPS = torch.full((1, 1), -1, dtype=torch.int16)
-
-
-class CheckedLists(NamedTuple):
-    """Lists of which every value has been checked.
-
-    Attributes:
-        scores: Model scores, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-        relevance: Grades; ``[Q, L]``, or ``[1, 1]`` where they are the same for all items.
-        group: Group numbers, -1 unknown and on padding; shaped like `relevance`.
-        n_groups: How many groups there are.
-    """
-
-    scores: Tensor
-    mask: Tensor
-    relevance: Tensor
-    group: Tensor
-    n_groups: int
 
 
 def checked_lists(
@@ -98,15 +81,15 @@ def measured(
 
     `worth` is that of each place, ``[L]``; left out, 1 / log2(1 + rank).
     """
-    scores, mask, *tables = lists[:4]
 
     def block(*tensors: Tensor) -> Tensor:
-        some = Lists(*(tensor.contiguous().cpu().numpy() for tensor in tensors))
-        found = list_sums(some, lists.n_groups, ks, worth)
+        scores, mask, grades, group = (one.contiguous().cpu().numpy() for one in tensors)
+        some = Lists(scores, mask, grades, group, lists.n_groups)
+        found = list_sums(some, ks, worth)
         return measure(Tops(*map(torch.from_numpy, found))).to(tensors[0])
 
-    by_slot = [table.expand_as(scores) for table in tables]
-    return by_blocks(block, scores, mask, *by_slot, n_groups=lists.n_groups)
+    by_slot = [table.expand_as(lists.scores) for table in (lists.relevance, lists.group)]
+    return by_blocks(block, lists.scores, lists.mask, *by_slot, n_groups=lists.n_groups)
 
 
 def measured_at(

@@ -3,7 +3,6 @@
 One table, `TERMS`, serves the command line, the pages, ``audit.json`` and the model card.
 """
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 MSE = "_mse"
@@ -212,11 +211,6 @@ def heading(metric: str) -> str:
 def page_definitions() -> dict[str, str]:
     """Return the definitions that pages of runs show, by label."""
     return {heading(name): TERMS[name].definition for name in ON_PAGES}
-
-
-def audit_definitions(left_out: Iterable[str]) -> dict[str, str]:
-    """Return the definitions of what an audit measures, by name."""
-    return {name: TERMS[name].definition for name in AUDITED if name not in left_out}
 
 
 def logged_label(name: str) -> str:
