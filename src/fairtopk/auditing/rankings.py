@@ -30,7 +30,8 @@ from fairtopk.data.columns import (
     number_ids,
     ratings_array,
 )
-from fairtopk.data.groups import GroupRule, apply_rule, checksum, label_items
+from fairtopk.data.groups import GroupRule, apply_rule, label_items
+from fairtopk.data.interactions import checksum
 from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled

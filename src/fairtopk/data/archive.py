@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from fairtopk.data.columns import first_line
 from fairtopk.errors import InputError
 from fairtopk.storage import (
     MOST_FILES,
@@ -54,6 +55,7 @@ class Archive:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         check_file(self.path, or_folder=True)
+        self._folder = self.path if self.path.is_dir() else self.path.parent
         self._zip: zipfile.ZipFile | None = None
         self._sizes: dict[str, int]
         if self.path.is_dir():
@@ -66,7 +68,8 @@ class Archive:
                 self._zip = zipfile.ZipFile(self.path)
             except DAMAGE as error:
                 raise InputError(
-                    f"{self.path} is a damaged zip ({_reason(error)}); download it again"
+                    f"{self.path} is a damaged zip ({first_line(error)[:LONGEST_REASON]}); "
+                    f"download it again"
                 ) from error
             entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
             _refuse_many(len(entries), self.path)
@@ -93,20 +96,43 @@ class Archive:
         refuse_large(self._sizes[name], self.where(name))
         if b"\0" in self.head(name):
             raise InputError(f"{self.where(name)} holds NUL bytes: it is no text, or damaged")
-        data = self._read(name).removeprefix(BYTE_ORDER_MARK)
+        data = self.head(name, limit=-1).removeprefix(BYTE_ORDER_MARK)
         if not data or data.isspace():
             raise InputError(f"{self.where(name)} is empty")
         return data
 
-    def head(self, name: str) -> bytes:
-        """Return the first bytes of one file, enough for some lines."""
-        return self._read(name, HEAD_BYTES) if self._sizes[name] else b""
+    def head(self, name: str, limit: int = HEAD_BYTES) -> bytes:
+        """Return the first bytes of one file, enough for some lines; all if `limit` is -1."""
+        if self._sizes[name] == 0:
+            return b""
+        try:
+            if self._zip is not None:
+                member = self._zip.getinfo(name)
+                if member.file_size > most_unpacked(member.compress_size):
+                    raise unpacks_to_much(self.where(name))
+                with self._zip.open(member) as packed:
+                    return packed.read(limit)
+            with open_file(self._folder / name) as file:
+                if not name.endswith(".gz"):
+                    return file.read(limit)
+                most = most_unpacked(self._sizes[name])
+                data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
+            if len(data) > most:
+                raise unpacks_to_much(self.where(name))
+            return data
+        except InputError:
+            raise
+        except DAMAGE as error:
+            raise InputError(
+                f"{self.where(name)} cannot be read ({first_line(error)[:LONGEST_REASON]}); "
+                f"download it again"
+            ) from error
 
     def unpacked(self, name: str) -> Path | None:
         """Return where one file lies on the disk as it is; None if it is packed."""
         if self._zip is not None or name.endswith(".gz"):
             return None
-        return self.path / name if self.path.is_dir() else self.path
+        return self._folder / name
 
     def where(self, name: str) -> str:
         """Return how an error should call the file `name`."""
@@ -140,29 +166,6 @@ class Archive:
                 found.append(name)
         return found
 
-    def _read(self, name: str, limit: int = -1) -> bytes:
-        try:
-            if self._zip is not None:
-                member = self._zip.getinfo(name)
-                if member.file_size > most_unpacked(member.compress_size):
-                    raise unpacks_to_much(self.where(name))
-                with self._zip.open(member) as packed:
-                    return packed.read(limit)
-            with open_file(self.path / name if self.path.is_dir() else self.path) as file:
-                if not name.endswith(".gz"):
-                    return file.read(limit)
-                most = most_unpacked(self._sizes[name])
-                data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
-            if len(data) > most:
-                raise unpacks_to_much(self.where(name))
-            return data
-        except InputError:
-            raise
-        except DAMAGE as error:
-            raise InputError(
-                f"{self.where(name)} cannot be read ({_reason(error)}); download it again"
-            ) from error
-
 
 def files_below(folder: Path) -> list[Path]:
     """Return the regular files of a folder and of the folders in it, sorted."""
@@ -171,11 +174,6 @@ def files_below(folder: Path) -> list[Path]:
         found += (Path(place, name) for name in names)
         _refuse_many(len(found), folder)
     return sorted(path for path in found if path.is_file())
-
-
-def _reason(error: Exception) -> str:
-    """Return what an error says, but no more of a damaged archive than fits a sentence."""
-    return " ".join(str(error).split())[:LONGEST_REASON]
 
 
 def _refuse_many(count: int, path: Path) -> None:

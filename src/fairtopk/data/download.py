@@ -5,14 +5,12 @@ its own name is always complete. Beside a verified file lies its checksum, ``NAM
 next call checks against that and needs no network.
 """
 
-import hashlib
 import os
 import re
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from email.utils import formatdate, mktime_tz, parsedate_tz
-from functools import partial
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import cast
@@ -20,7 +18,7 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from fairtopk.errors import InputError
-from fairtopk.storage import MOST_DOWNLOAD, check_file, open_file, read_small, write_text
+from fairtopk.storage import MOST_DOWNLOAD, check_file, md5_of, read_small, write_text
 
 Progress = Callable[[int, int | None], None]
 
@@ -31,8 +29,6 @@ SIDECAR_BYTES = 4_096
 SIDECAR_LINE = re.compile(r"(?:MD5 \(.*\) = )?([0-9a-f]{32})(?:\s.*)?", re.IGNORECASE)
 NETWORK_ERRORS = (OSError, HTTPException)
 OK, PARTIAL, NOT_FOUND, BEYOND_THE_END = 200, 206, 404, 416  # HTTP status codes
-# It guards against damage, not attack: saying so lets locked-down builds of Python allow it.
-MD5 = partial(hashlib.md5, usedforsecurity=False)
 
 
 @dataclass(frozen=True)
@@ -79,13 +75,13 @@ def download(
                 check_file(path)
         if target.exists():
             known = md5 or (_parse_md5(read_small(sidecar)) if sidecar.exists() else None)
-            found = _md5_of(target)
+            found = md5_of(target)
             if known is None or found == known.lower():
                 return Download(target, found, verified=known is not None)
         wanted = md5 or published_md5(url, home=home, timeout=timeout)
         target.parent.mkdir(parents=True, exist_ok=True)
         _fetch(_Source(url, home, timeout, progress), part, checked=wanted is not None)
-        found = _md5_of(part)
+        found = md5_of(part)
         if wanted is None:
             sidecar.unlink(missing_ok=True)
         elif found == wanted.lower():
@@ -163,49 +159,44 @@ def _fetch(source: _Source, part: Path, *, checked: bool) -> None:
     with closing(source.request(headers, accept=accept)) as answer:
         content = answer.headers.get("Content-Range", "")
         if answer.status == OK:  # also the answer of a server that ignores Range
-            return _receive(source, answer, part, 0, answer.length)
-        if rest := re.fullmatch(rf"bytes {size}-\d+/(\d+)", content):
-            return _receive(source, answer, part, size, int(rest[1]))
-    if content != f"bytes */{size}":  # else nothing is lacking
-        part.unlink()
-        _fetch(source, part, checked=checked)
-
-
-def _receive(
-    source: _Source, answer: HTTPResponse, part: Path, done: int, total: int | None
-) -> None:
-    """Write the body of `answer`, which brings `part` from `done` bytes to `total`."""
-    with part.open("ab" if done else "wb") as file:
-        try:
-            known = max(done, total or 0)
-            while known <= MOST_DOWNLOAD and done != total:
-                try:
-                    chunk = answer.read1(CHUNK_BYTES)
-                    if total is not None and not chunk:
-                        raise ConnectionError("connection closed")
-                except NETWORK_ERRORS as error:
-                    raise InputError(
-                        f"{source.url} broke off after {done:,} bytes ({_reason(error)}); "
-                        f"run the same command again to fetch the rest"
-                    ) from error
-                if not chunk:
-                    break
-                known = done + len(chunk)
-                if known <= MOST_DOWNLOAD:
+            done, total = 0, answer.length
+        elif rest := re.fullmatch(rf"bytes {size}-\d+/(\d+)", content):
+            done, total = size, int(rest[1])
+        elif content == f"bytes */{size}":  # nothing is lacking
+            return
+        else:
+            answer.close()
+            part.unlink()
+            return _fetch(source, part, checked=checked)
+        with part.open("ab" if done else "wb") as file:
+            try:
+                while done != total:
+                    try:
+                        chunk = answer.read1(CHUNK_BYTES)
+                        if total is not None and not chunk:
+                            raise ConnectionError("connection closed")
+                    except NETWORK_ERRORS as error:
+                        raise InputError(
+                            f"{source.url} broke off after {done:,} bytes ({_reason(error)}); "
+                            f"run the same command again to fetch the rest"
+                        ) from error
+                    if not chunk:
+                        break
+                    if max(done + len(chunk), total or 0) > MOST_DOWNLOAD:
+                        raise InputError(
+                            f"{source.url} is larger than {MOST_DOWNLOAD / 1e9:g} GB, the most "
+                            f"that is fetched; get it from {source.home} and pass it with "
+                            f"--from"
+                        )
                     file.write(chunk)
-                    done = known
+                    done += len(chunk)
                     if source.progress is not None:
                         source.progress(done, total)
-            if known > MOST_DOWNLOAD:
-                raise InputError(
-                    f"{source.url} is larger than {MOST_DOWNLOAD / 1e9:g} GB, the most that is "
-                    f"fetched; get it from {source.home} and pass it with --from"
-                )
-        finally:
-            file.flush()
-            # The part bears the time of what it was taken from, for `If-Range`.
-            if changed := parsedate_tz(answer.headers.get("Last-Modified", "")):
-                os.utime(part, (mktime_tz(changed), mktime_tz(changed)))
+            finally:
+                file.flush()
+                # The part bears the time of what it was taken from, for `If-Range`.
+                if changed := parsedate_tz(answer.headers.get("Last-Modified", "")):
+                    os.utime(part, (mktime_tz(changed), mktime_tz(changed)))
 
 
 def _reason(error: BaseException) -> str:
@@ -218,8 +209,3 @@ def _parse_md5(text: bytes) -> str | None:
     lines = text.decode("utf-8", errors="replace").splitlines()
     matches = (SIDECAR_LINE.fullmatch(line.strip()) for line in lines)
     return next((match[1].lower() for match in matches if match), None)
-
-
-def _md5_of(path: Path) -> str:
-    with open_file(path) as file:
-        return hashlib.file_digest(file, MD5).hexdigest()

@@ -25,16 +25,8 @@ from fairtopk.data.columns import (
     number_ids,
     refuse_text,
 )
-from fairtopk.data.groups import (
-    Grouped,
-    GroupRule,
-    Groups,
-    apply_rule,
-    as_rule,
-    checksum,
-    label_items,
-    label_texts,
-)
+from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
+from fairtopk.data.interactions import Grouped, checksum, label_texts
 from fairtopk.errors import InputError, KindError
 from fairtopk.terminal import shown
 

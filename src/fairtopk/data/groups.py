@@ -3,8 +3,7 @@
 A label is text; null is *unknown*: the item takes part in every list, and in no group.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -241,52 +240,6 @@ def label_items(
     numbers = pl.DataFrame({"label": names}).with_row_index("number")
     coded = found.join(numbers, on="label", how="left", maintain_order="left")["number"]
     return coded.cast(pl.Int32).fill_null(-1).to_numpy(writable=True), names
-
-
-class Grouped:
-    """Base of `Interactions` and `Features`: a group label per item or row, -1 if unknown."""
-
-    group: NDArray[np.int32]
-    group_names: tuple[str, ...]
-
-    @property
-    def group_counts(self) -> dict[str, int]:
-        """Items or rows of each group, the named group first; unknown ones are left out."""
-        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
-        return dict(zip(self.group_names, known.tolist(), strict=True))
-
-    @property
-    def n_unknown(self) -> int:
-        """Number of items or rows whose group is unknown."""
-        return int((self.group < 0).sum())
-
-    def shown_groups(self) -> str:
-        """Return the groups and their counts as text."""
-        counts = self.group_counts | {"(unknown)": self.n_unknown}
-        return ", ".join(f"{name} {count:,}" for name, count in counts.items())
-
-
-def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
-    """Return group numbers as their names, null where unknown."""
-    texts = pl.Series([*names, None], dtype=pl.String)
-    return texts.gather(np.where(group < 0, len(names), group))
-
-
-def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]) -> str:
-    """Return the SHA-256 of arrays and columns: types, lengths and values."""
-    digest = hashlib.sha256()
-    for array in arrays:
-        if array is None:
-            digest.update(b"none")
-            continue
-        digest.update(f"{array.dtype.str}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    for column in columns:
-        digest.update(f"{column.dtype}{len(column)}".encode())
-        texts = column.cast(pl.String)
-        digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
-        digest.update("".join(texts).encode())
-    return digest.hexdigest()
 
 
 def split_labels(

@@ -9,8 +9,9 @@ Readers of published layouts return `Tables` with the same column names: ratings
 of an item (``title, year, genres``), null where it does not.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -28,19 +29,56 @@ from fairtopk.data.columns import (
     ratings_array,
     times_array,
 )
-from fairtopk.data.groups import (
-    Grouped,
-    GroupRule,
-    Groups,
-    apply_rule,
-    as_rule,
-    checksum,
-    label_items,
-    label_texts,
-)
+from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 
 # NDCG's gain is 2^rating - 1: past 10 one item outweighs a thousand others.
 RATING_RANGE = (0.0, 10.0)
+
+
+class Grouped:
+    """Base of `Interactions` and `Features`: a group label per item or row, -1 if unknown."""
+
+    group: NDArray[np.int32]
+    group_names: tuple[str, ...]
+
+    @property
+    def group_counts(self) -> dict[str, int]:
+        """Items or rows of each group, the named group first; unknown ones are left out."""
+        known = np.bincount(self.group[self.group >= 0], minlength=len(self.group_names))
+        return dict(zip(self.group_names, known.tolist(), strict=True))
+
+    @property
+    def n_unknown(self) -> int:
+        """Number of items or rows whose group is unknown."""
+        return int((self.group < 0).sum())
+
+    def shown_groups(self) -> str:
+        """Return the groups and their counts as text."""
+        counts = self.group_counts | {"(unknown)": self.n_unknown}
+        return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
+    """Return group numbers as their names, null where unknown."""
+    texts = pl.Series([*names, None], dtype=pl.String)
+    return texts.gather(np.where(group < 0, len(names), group))
+
+
+def checksum(arrays: Iterable[NDArray[Any] | None], columns: Iterable[pl.Series]) -> str:
+    """Return the SHA-256 of arrays and columns: types, lengths and values."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is None:
+            digest.update(b"none")
+            continue
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    for column in columns:
+        digest.update(f"{column.dtype}{len(column)}".encode())
+        texts = column.cast(pl.String)
+        digest.update(np.ascontiguousarray(texts.str.len_bytes().to_numpy()).data)
+        digest.update("".join(texts).encode())
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,10 +210,6 @@ class Columns:
     rating: str | None = "rating"
     time: str | None = None
 
-    def names(self) -> list[str]:
-        """Return the columns that are to be read."""
-        return [name for name in (self.user, self.item, self.rating, self.time) if name]
-
 
 def interactions_from(
     frame: IntoDataFrame,
@@ -187,7 +221,7 @@ def interactions_from(
     rating_range: tuple[float, float] = RATING_RANGE,
 ) -> Interactions:
     """Return the interactions of a table, checked; `Interactions.from_frame` for loaders."""
-    table = as_polars(frame, columns.names(), origin)
+    table = as_polars(frame, [name for name in astuple(columns) if name is not None], origin)
     user, user_ids = number_ids(table[columns.user], origin)
     item, item_ids = number_ids(table[columns.item], origin)
     rating: NDArray[np.floating] = np.ones(len(table), np.float32)

@@ -101,7 +101,7 @@ def read_movielens(path: str | Path, *, wanted: Layout | None = None) -> Tables:
     table = read_delimited(
         source,
         RATINGS_CSV if is_csv else RATINGS,
-        separator="," if is_csv else "\t",
+        "," if is_csv else "\t",
         header=is_csv,
         origin=origin,
     ).rename(dict(zip(RATINGS_CSV, RATINGS, strict=True)), strict=False)
@@ -114,7 +114,7 @@ def _read_films(data: bytes, layout: Layout, origin: Origin) -> pl.DataFrame:
     rows: list[tuple[int, str, str, str]] = []
     if layout is LAYOUT_CSV:
         refuse_odd_bytes(data, origin)
-        listed = read_delimited(data, FILMS_CSV, separator=",", header=True, origin=origin)
+        listed = read_delimited(data, FILMS_CSV, ",", header=True, origin=origin)
         rows = [(item, title, genres, "") for item, title, genres in listed.iter_rows()]
     else:
         try:

@@ -54,7 +54,19 @@ def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) 
     if subset is not None and subset < 1:
         raise InputError(f"subset must be at least 1, got {subset}")
     archive = Archive(path)
-    names = _ratings_files(archive)
+    # A file that has the name but not the look is read too, so that its fault is reported.
+    found = []
+    for name in archive.names:
+        lines = FIRST_TWO_LINES.match(archive.head(name))
+        looks = lines is not None and RATING.fullmatch(lines[2]) is not None
+        if looks or RATINGS_NAME.fullmatch(PurePosixPath(name).name):
+            found.append((int(lines[1]) if lines else 0, name))
+    if not found:
+        raise InputError(
+            f"{archive.path} holds no Netflix Prize ratings: none of its files starts with a "
+            f"line 'movie:' and a line 'user,rating,YYYY-MM-DD'"
+        )
+    names = [name for _, name in sorted(found)]  # in the order of the first movie of each
     items, items_origin = _read_titles(archive)
     kept: list[slice | NDArray[np.int64]] = [slice(None)] * len(names)  # rows of each file
     if subset is not None:
@@ -70,8 +82,19 @@ def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) 
         cuts = np.searchsorted(sample, starts)
         bounds = zip(starts[:-1], cuts[:-1], cuts[1:], strict=True)
         kept = [sample[low:high] - start for start, low, high in bounds]
-    # One file is in memory at a time.
-    parts = [_read_ratings(archive, name)[rows] for name, rows in zip(names, kept, strict=True)]
+    parts = []
+    for name, rows in zip(names, kept, strict=True):  # one file is in memory at a time
+        data = archive.read(name)
+        user, item, rating, day, bad = parse_ratings(np.frombuffer(data, np.uint8), MONTHS)
+        if bad >= 0:
+            place = Origin(archive.where(name), first_line=1).row(data.count(b"\n", 0, bad))
+            line = data[bad : bad + SHOWN].split(b"\n")[0].decode("latin-1")
+            raise InputError(
+                f"{place}: expected 'user,rating,YYYY-MM-DD' or 'movie:', got {line.rstrip()!r}"
+            )
+        columns = {"user_id": user, "item_id": item, "rating": rating}
+        part = pl.DataFrame(columns | {"timestamp": pl.Series(day).cast(pl.Date)})
+        parts.append(part[rows])
     return Tables(
         ratings=pl.concat(parts, rechunk=True),
         items=items,
@@ -79,25 +102,6 @@ def read_netflix(path: str | Path, *, subset: int | None = None, seed: int = 0) 
         items_origin=items_origin,
         rating_range=RATING_RANGE,
     )
-
-
-def _ratings_files(archive: Archive) -> list[str]:
-    """Return the files with ratings, in the order of the first movie of each.
-
-    One that has the name but not the look is among them, so that its fault is reported.
-    """
-    found = []
-    for name in archive.names:
-        lines = FIRST_TWO_LINES.match(archive.head(name))
-        looks = lines is not None and RATING.fullmatch(lines[2]) is not None
-        if looks or RATINGS_NAME.fullmatch(PurePosixPath(name).name):
-            found.append((int(lines[1]) if lines else 0, name))
-    if not found:
-        raise InputError(
-            f"{archive.path} holds no Netflix Prize ratings: none of its files starts with a "
-            f"line 'movie:' and a line 'user,rating,YYYY-MM-DD'"
-        )
-    return [name for _, name in sorted(found)]
 
 
 def _read_titles(archive: Archive) -> tuple[pl.DataFrame, Origin]:
@@ -119,19 +123,6 @@ def _read_titles(archive: Archive) -> tuple[pl.DataFrame, Origin]:
         movie, year, title = match.groups()
         rows.append((int(movie), title, None if year == "NULL" else int(year)))
     return pl.DataFrame(rows, schema=ITEMS_SCHEMA, orient="row"), origin
-
-
-def _read_ratings(archive: Archive, name: str) -> pl.DataFrame:
-    data = archive.read(name)
-    user, item, rating, day, bad = parse_ratings(np.frombuffer(data, np.uint8), MONTHS)
-    if bad >= 0:
-        place = Origin(archive.where(name), first_line=1).row(data.count(b"\n", 0, bad))
-        line = data[bad : bad + SHOWN].split(b"\n")[0].decode("latin-1")
-        raise InputError(
-            f"{place}: expected 'user,rating,YYYY-MM-DD' or 'movie:', got {line.rstrip()!r}"
-        )
-    columns = {"user_id": user, "item_id": item, "rating": rating}
-    return pl.DataFrame(columns | {"timestamp": pl.Series(day).cast(pl.Date)})
 
 
 @compiled

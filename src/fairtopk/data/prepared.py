@@ -11,19 +11,15 @@ import polars as pl
 from pydantic import BaseModel, Field, ValidationError
 
 from fairtopk.data.columns import Origin
-from fairtopk.data.features import RESERVED, Features
+from fairtopk.data.features import RESERVED, FeatureColumns, Features, read_rows
 from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import RATING_RANGE, Columns, Tables
 from fairtopk.data.tables import read_parquet
 from fairtopk.errors import InputError
 from fairtopk.storage import read_small, replacing, sha256_of
 
-CARD, RATINGS, ITEMS, FEATURES = (
-    "card.json",
-    "ratings.parquet",
-    "items.parquet",
-    "features.parquet",
-)
+CARD, RATINGS, ITEMS = "card.json", "ratings.parquet", "items.parquet"
+FEATURES = "features.parquet"
 Rating = Annotated[float, Field(ge=RATING_RANGE[0], le=RATING_RANGE[1])]
 
 
@@ -46,11 +42,6 @@ class Card(BaseModel, strict=True):
     features: list[str] | None = None
 
 
-def is_prepared(path: Path) -> bool:
-    """Return whether `path` is a folder that `fairtopk data prepare` wrote."""
-    return (path / CARD).is_file()
-
-
 def write_prepared(
     frames: dict[str, pl.DataFrame], out: Path, *, card: dict[str, Any]
 ) -> dict[str, Any]:
@@ -59,7 +50,6 @@ def write_prepared(
     Returns:
         The card, completed with the checksum of each file.
     """
-    refuse_used(out)
     with replacing(out) as folder:
         folder.mkdir()
         for name, frame in frames.items():
@@ -75,8 +65,13 @@ def refuse_used(out: Path) -> None:
         raise InputError(f"{out} exists and is not empty; choose another folder")
 
 
-def read_card(folder: Path, name: str) -> Card:
-    """Return the card of a prepared folder, refusing one of other data or of damaged files."""
+def read_prepared(
+    folder: Path, name: str, *, has_features: bool, groups: Groups | GroupRule | None
+) -> Tables | Features:
+    """Return a prepared folder's ratings and catalogue, or its features with their groups.
+
+    A folder of other data, or with a damaged file, is refused.
+    """
     try:
         card = Card.model_validate_json(read_small(folder / CARD))
     except ValidationError as error:
@@ -93,50 +88,28 @@ def read_card(folder: Path, name: str) -> Card:
             raise InputError(
                 f"{folder / file} is missing or not what was prepared; prepare the data again"
             )
-    return card
-
-
-def read_prepared(path: Path, *, name: str) -> Tables:
-    """Return the ratings and the catalogue of a prepared folder."""
-    card = read_card(path, name)
-    if RATINGS not in card.files:
-        raise InputError(f"{path} holds features, not ratings")
+    held, other = ("features", "ratings") if has_features else ("ratings", "features")
+    if f"{held}.parquet" not in card.files:
+        raise InputError(f"{folder} holds {other}, not {held}")
+    origin = items_origin = Origin(f"{name}/{held}.parquet")
+    if has_features:
+        if card.features is None:
+            raise InputError(
+                f"{folder / CARD} is damaged (features is missing); prepare it again"
+            )
+        frame = read_parquet(folder / FEATURES, [*RESERVED, *card.features], origin=origin)
+        label = "group" if groups is None and frame["group"].count() > 0 else None
+        fields = FeatureColumns("query", "relevance", card.features, item="item", group=label)
+        return read_rows(frame, fields, groups=groups, origin=origin, name=name)
     if card.columns is None or card.rating_range is None:
         raise InputError(
-            f"{path / CARD} is damaged (columns or rating_range is missing); prepare the data "
-            f"again"
+            f"{folder / CARD} is damaged (columns or rating_range is missing); prepare the "
+            f"data again"
         )
-    columns = Columns(**card.columns.model_dump())
-    low, high = card.rating_range
-    apart = ITEMS in card.files
-    origin = Origin(f"{name}/{RATINGS}")
-    items_origin = Origin(f"{name}/{ITEMS}") if apart else origin
-    ratings = read_parquet(path / RATINGS, columns.names(), origin=origin)
-    items = ratings
-    if apart:
-        items = read_parquet(path / ITEMS, [columns.item], origin=items_origin)
+    columns, (low, high) = Columns(**card.columns.model_dump()), card.rating_range
+    names = [column for column in vars(columns).values() if column is not None]
+    ratings = items = read_parquet(folder / RATINGS, names, origin=origin)
+    if ITEMS in card.files:
+        items_origin = Origin(f"{name}/{ITEMS}")
+        items = read_parquet(folder / ITEMS, [columns.item], origin=items_origin)
     return Tables(ratings, items, origin, items_origin, columns, (low, high))
-
-
-def read_prepared_features(
-    path: Path, *, name: str, groups: Groups | GroupRule | None = None
-) -> Features:
-    """Return the features of a prepared folder."""
-    card = read_card(path, name)
-    if FEATURES not in card.files:
-        raise InputError(f"{path} holds ratings, not features")
-    if card.features is None:
-        raise InputError(f"{path / CARD} is damaged (features is missing); prepare it again")
-    origin = Origin(f"{name}/{FEATURES}")
-    frame = read_parquet(path / FEATURES, [*RESERVED, *card.features], origin=origin)
-    labels = "group" if groups is None and frame["group"].count() > 0 else None
-    return Features.from_frame(
-        frame,
-        query="query",
-        relevance="relevance",
-        features=card.features,
-        item="item",
-        group=labels,
-        groups=groups,
-        name=name,
-    )

@@ -33,7 +33,7 @@ from fairtopk.data.netflix import read_netflix
 from fairtopk.data.synthetic import load_synthetic
 from fairtopk.data.tables import read_features_file, read_ratings_file
 from fairtopk.errors import InputError
-from fairtopk.storage import read_small, sha256_of, write_text
+from fairtopk.storage import md5_of, read_small, sha256_of, write_text
 from fairtopk.terminal import shown
 
 GROUPLENS = "https://grouplens.org/datasets/movielens/"
@@ -218,25 +218,24 @@ def load(
     """
     if not isinstance(name, str) or name not in KNOWN:
         raise InputError(f"unknown data set {shown(name)}: the names are {', '.join(KNOWN)}")
-    rule = as_rule(groups)
     if name == "synthetic":
-        if path is not None or rule is not None:
+        if path is not None or groups is not None:
             raise InputError("synthetic data takes no path and brings its own groups")
         data: Interactions = _call(load_synthetic, name, **options)
         return data
+    rule = as_rule(groups)
     found = read(name, path, rule, options)
-    if isinstance(found, Features):
-        return found
-    data = grouped(name, found, rule)
-    notes = [] if path is None else _md5_notes(KNOWN[name], Path(path))
-    return replace(data, notes=(*data.notes, *notes))
+    return found if isinstance(found, Features) else grouped(name, path, found, rule)
 
 
-def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Interactions:
+def grouped(
+    name: str, path: str | Path | None, tables: Tables, rule: GroupRule | Groups | None
+) -> Interactions:
     """Return the interactions of tables as read, checked, with what was found in `notes`.
 
     A known data set that is not whole is worth a warning; one published data set under the name
-    of another, told apart by its counts, is refused.
+    of another, told apart by its counts, is refused. A file at `path` that is not the published
+    one, by its MD5 where that is known, is worth a note.
     """
     columns, known = tables.columns, KNOWN[name]
     if isinstance(rule, GroupRule):
@@ -278,6 +277,9 @@ def grouped(name: str, tables: Tables, rule: GroupRule | Groups | None) -> Inter
         notes.append(
             f"groups of the rated items: {rated}; unknown {data.n_unknown:,} (listed: {listed})"
         )
+    source = Path(path) if path is not None and known.md5 is not None else None
+    if source is not None and source.is_file() and md5_of(source) != known.md5:
+        notes.append(f"{source.name} is not the published {known.file} (its MD5 differs)")
     return replace(data, notes=tuple(notes))
 
 
@@ -289,7 +291,7 @@ def read(
     The files are those of `path`, or else of the prepared folder, which takes no options.
     """
     source = data_home() / name if path is None else checked_path("path", path)
-    is_prepared = prepared.is_prepared(source)
+    is_prepared = (source / prepared.CARD).is_file()
     if path is None and name in OWN_FILES:
         raise InputError(f"{name} is your own file; give its path")
     if path is None and not is_prepared:
@@ -305,25 +307,13 @@ def read(
                     f"{source} is prepared and takes no option {option!r}; "
                     f"options were given when it was prepared"
                 )
-        if has_features:
-            return prepared.read_prepared_features(source, name=name, groups=rule)
-        return prepared.read_prepared(source, name=name)
+        return prepared.read_prepared(source, name, has_features=has_features, groups=rule)
     if not has_features:
         tables: Tables = _call(READERS[name], name, source, **options)
         return tables
     reader = read_letor if name == "letor" else read_features_file
     features: Features = _call(reader, name, source, groups=rule, **options)
     return replace(features, name=name)
-
-
-def _md5_notes(known: Known, path: Path) -> list[str]:
-    """Return a note if a file is not the published one, by its MD5 where that is known."""
-    if known.md5 is None or not path.is_file():
-        return []
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "md5").hexdigest() == known.md5:
-            return []
-    return [f"{path.name} is not the published {known.file} (its MD5 differs)"]
 
 
 def _call(reader: Callable[..., Any], name: str, *args: Any, **options: Any) -> Any:
@@ -381,12 +371,11 @@ def prepare(
         notes, frames = list(found.notes), {prepared.FEATURES: found.to_frame()}
         about = {"features": list(found.feature_names)}
     else:
-        notes, frames = list(grouped(name, found, groups).notes), {}
+        notes, frames = list(grouped(name, source, found, groups).notes), {}
         frames[prepared.RATINGS] = found.ratings
         if found.items is not found.ratings:
             frames[prepared.ITEMS] = found.items
         about = {"columns": asdict(found.columns), "rating_range": list(found.rating_range)}
-    notes += _md5_notes(known, source)
     card = {
         "name": name,
         "title": known.title,

@@ -122,7 +122,21 @@ def read_table(
     origin = Origin(path.name, first_line=2)
     source = Archive(path).read(path.name) if path.suffix == ".gz" else path
     refuse_odd_bytes(source, origin)
-    header = _header(source, separator, origin)
+    with _opened(source) as file:
+        first = file.readline()
+    if not first.strip():
+        raise InputError(f"{origin.name} is empty")
+    line = _decode(first, 1, origin).removeprefix("\ufeff").rstrip("\r\n")
+    header = next(_csv_rows([line], separator, origin))[1]
+    if len(header) > MOST_COLUMNS:
+        raise InputError(
+            f"{origin.name} has {len(header):,} columns; at most {MOST_COLUMNS:,} are read"
+        )
+    if twice := [name for name, count in Counter(header).items() if count > 1]:
+        raise InputError(
+            f"{origin.name} has {header.count(twice[0])} columns called {twice[0]!r}; rename "
+            f"or remove all but one"
+        )
     for name in (*ids, *numbers):
         require_column(name, header, origin)
     text = (
@@ -132,10 +146,10 @@ def read_table(
     )
     short = first_short_row(text, ord(separator), len(header))
     if short >= 0:  # what it lacks would be read as if it were empty
-        line = int(np.count_nonzero(text[:short] == ord("\n"))) + 1
+        number = int(np.count_nonzero(text[:short] == ord("\n"))) + 1
         raw = text[short : short + SHOWN].tobytes().split(b"\n")[0]
         raise InputError(
-            f"{origin.name}, line {line}: expected {len(header)} fields separated by "
+            f"{origin.name}, line {number}: expected {len(header)} fields separated by "
             f"{separator!r}, got fewer in {raw.decode('utf-8', 'replace').rstrip()!r}"
         )
     schema: Schema = dict.fromkeys(header) | dict.fromkeys(numbers, pl.Float64)
@@ -143,35 +157,12 @@ def read_table(
         # Ids that are numbers are read as such, several times faster than as text.
         whole = {**schema, **dict.fromkeys(ids, pl.Int64)}
         try:
-            frame = read_delimited(
-                source, whole, separator=separator, header=True, origin=origin
-            )
-            return frame, origin
+            return read_delimited(source, whole, separator, header=True, origin=origin), origin
         except InputError:
             pass  # some id is no number, or something else is wrong: the text will tell
     schema = {**schema, **dict.fromkeys(ids, pl.String)}
-    frame = read_delimited(source, schema, separator=separator, header=True, origin=origin)
+    frame = read_delimited(source, schema, separator, header=True, origin=origin)
     return frame.with_columns(_numbers_where_exact(frame[name]) for name in ids), origin
-
-
-def _header(source: bytes | Path, separator: str, origin: Origin) -> list[str]:
-    """Return the column names in the first line of a text, each of them once."""
-    with _opened(source) as file:
-        first = file.readline()
-    if not first.strip():
-        raise InputError(f"{origin.name} is empty")
-    line = _decode(first, 1, origin).removeprefix("\ufeff").rstrip("\r\n")
-    names = next(_csv_rows([line], separator, origin))[1]
-    if len(names) > MOST_COLUMNS:
-        raise InputError(
-            f"{origin.name} has {len(names):,} columns; at most {MOST_COLUMNS:,} are read"
-        )
-    if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise InputError(
-            f"{origin.name} has {names.count(twice[0])} columns called {twice[0]!r}; rename or "
-            f"remove all but one"
-        )
-    return names
 
 
 def _numbers_where_exact(ids: pl.Series) -> pl.Series:
@@ -229,7 +220,7 @@ def refuse_odd_bytes(source: bytes | Path, origin: Origin) -> None:
 
 
 def read_delimited(
-    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
+    source: bytes | Path, schema: Schema, separator: str, *, header: bool, origin: Origin
 ) -> pl.DataFrame:
     """Return the columns of `schema`, by name if there is a header, else in their order.
 
@@ -255,7 +246,7 @@ def read_delimited(
                 glob=False,
             )
     except pl.exceptions.PolarsError as error:
-        _explain(source, schema, separator=separator, header=header, origin=origin)
+        _explain(source, schema, separator, header=header, origin=origin)
         reason = first_line(error)
         hint = "; is a quote not closed?" if '"' in reason else ""
         raise InputError(f"{origin.name} cannot be read as a table: {reason}{hint}") from error
@@ -266,7 +257,7 @@ def read_delimited(
 
 
 def _explain(
-    source: bytes | Path, schema: Schema, *, separator: str, header: bool, origin: Origin
+    source: bytes | Path, schema: Schema, separator: str, *, header: bool, origin: Origin
 ) -> None:
     """Raise for the first line that does not fit `schema`; return if every line does."""
     with _opened(source) as file:
@@ -401,7 +392,7 @@ def read_parquet(
         origin: What errors call it; left out, by its name.
     """
     origin = origin or Origin(path.name)
-    with open_file(path) as file, _parquet_errors(origin):
+    with opened_parquet(path, origin) as file:
         lazy = pl.scan_parquet(file, glob=False)
         columns = lazy.collect_schema().names()
         for name in names:
@@ -423,20 +414,14 @@ def read_parquet(
         return lazy.select(columns).collect(engine="streaming")
 
 
-def read_parquet_metadata(path: Path) -> dict[str, str]:
-    """Return what the writer of a Parquet file noted in it."""
-    with open_file(path) as file, _parquet_errors(Origin(path.name)):
-        return pl.read_parquet_metadata(file)
-
-
 @contextmanager
-def _parquet_errors(origin: Origin) -> Iterator[None]:
-    """Refuse a damaged file in one sentence, whatever polars makes of it.
+def opened_parquet(path: Path, origin: Origin) -> Iterator[BufferedReader]:
+    """Yield an open Parquet file, refusing a damaged one in one sentence.
 
-    On some damaged files it panics, and its Rust writes lines about that straight to standard
-    error; for as long as a file is read, nothing is shown there.
+    On some damaged files polars panics, and its Rust writes lines about that straight to
+    standard error; for as long as a file is read, nothing is shown there.
     """
-    with _lock:
+    with open_file(path) as file, _lock:
         try:
             kept = os.dup(STDERR)
         except OSError:  # a process may have none
@@ -445,7 +430,7 @@ def _parquet_errors(origin: Origin) -> Iterator[None]:
             with open(os.devnull, "wb") as nowhere:
                 os.dup2(nowhere.fileno(), STDERR)
         try:
-            yield
+            yield file
         except InputError:
             raise
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:

@@ -25,8 +25,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fairtopk.checks import checked_kind, checked_path, checked_target, checked_whole
+from fairtopk.data.columns import Origin
 from fairtopk.data.interactions import Interactions
-from fairtopk.data.tables import read_parquet, read_parquet_metadata
+from fairtopk.data.tables import opened_parquet, read_parquet
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import TEST, TRAIN, VALIDATION, hold_out_last, hold_out_random
@@ -217,7 +218,8 @@ def load_split(path: str | Path, data: Interactions) -> Lists:
     """Return a saved split of the same data, refusing one that was made for other data."""
     path = checked_path("path", path)
     checked_kind("data", data, Interactions, source=DATA_SOURCE)
-    about = read_parquet_metadata(path)
+    with opened_parquet(path, Origin(path.name)) as file:
+        about = pl.read_parquet_metadata(file)
     if "ratings" not in about:
         raise InputError(f"{path} is not a saved split; give what save_split wrote")
     if about["ratings"] != data.ratings_checksum:
