@@ -18,7 +18,6 @@ import torch
 
 import fairtopk as ft
 from fairtopk import checks, storage
-from fairtopk.data import archive
 from fairtopk.data import tables as text
 from fairtopk.data.columns import Origin
 from fairtopk.data.registry import prepare
@@ -392,7 +391,7 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(
 def test_more_files_than_the_bound_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "MOST_FILES", 3)
+    monkeypatch.setattr("fairtopk.storage.MOST_FILES", 3)
     (tmp_path / "folder" / "deep").mkdir(parents=True)
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
         for number in range(4):

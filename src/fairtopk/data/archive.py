@@ -13,16 +13,9 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
+from fairtopk import storage
 from fairtopk.data.columns import first_line
 from fairtopk.errors import InputError
-from fairtopk.storage import (
-    MOST_FILES,
-    check_file,
-    most_unpacked,
-    open_file,
-    refuse_large,
-    unpacks_to_much,
-)
 
 HEAD_BYTES = 65_536
 LONGEST_REASON = 200  # characters
@@ -54,15 +47,16 @@ class Archive:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        check_file(self.path, or_folder=True)
+        storage.check_file(self.path, or_folder=True)
         self._folder = self.path if self.path.is_dir() else self.path.parent
         self._zip: zipfile.ZipFile | None = None
-        self._sizes: dict[str, int]
+        found: list[Path] = []
+        entries: list[zipfile.ZipInfo] = []
         if self.path.is_dir():
-            self._sizes = {
-                str(file.relative_to(self.path).as_posix()): file.stat().st_size
-                for file in files_below(self.path)
-            }
+            for place, _, names in os.walk(self.path):  # which passes over folders that vanish
+                found += (Path(place, name) for name in names)
+                if len(found) > storage.MOST_FILES:
+                    break
         elif zipfile.is_zipfile(self.path):
             try:
                 self._zip = zipfile.ZipFile(self.path)
@@ -72,19 +66,27 @@ class Archive:
                     f"download it again"
                 ) from error
             entries = sorted(self._zip.infolist(), key=lambda entry: entry.filename)
-            _refuse_many(len(entries), self.path)
-            for name in self._zip.namelist():
-                climbs = ".." in re.split(r"[/\\]", name) or ":" in name[:2]
-                if climbs or name.startswith(("/", "\\")):
-                    raise InputError(
-                        f"{self.path} holds a file {name!r} that points outside its folder; "
-                        f"do not trust it"
-                    )
-            self._sizes = {e.filename: e.file_size for e in entries if not e.is_dir()}
         elif self.path.suffix == ".zip":
             raise InputError(f"{self.path} is not a complete zip file; download it again")
         else:
-            self._sizes = {self.path.name: self.path.stat().st_size}
+            found = [self.path]
+        if len(found) + len(entries) > storage.MOST_FILES:
+            raise InputError(
+                f"{self.path} holds more than {storage.MOST_FILES:,} files, the most that are "
+                f"read"
+            )
+        for entry in entries:
+            name = entry.filename
+            climbs = ".." in re.split(r"[/\\]", name) or ":" in name[:2]
+            if climbs or name.startswith(("/", "\\")):
+                raise InputError(
+                    f"{self.path} holds a file {name!r} that points outside its folder; "
+                    f"do not trust it"
+                )
+        self._sizes = {
+            file.relative_to(self._folder).as_posix(): file.stat().st_size
+            for file in sorted(path for path in found if path.is_file())
+        } | {entry.filename: entry.file_size for entry in entries if not entry.is_dir()}
         if not self._sizes:
             raise InputError(f"{self.path} holds no files")
         self.names = list(self._sizes)
@@ -93,7 +95,7 @@ class Archive:
         """Return the bytes of one file, refusing an empty, vast or damaged one."""
         if self._sizes[name] == 0:  # some files of the system have no size and no end
             raise InputError(f"{self.where(name)} is empty")
-        refuse_large(self._sizes[name], self.where(name))
+        storage.refuse_large(self._sizes[name], self.where(name))
         if b"\0" in self.head(name):
             raise InputError(f"{self.where(name)} holds NUL bytes: it is no text, or damaged")
         data = self.head(name, limit=-1).removeprefix(BYTE_ORDER_MARK)
@@ -108,17 +110,17 @@ class Archive:
         try:
             if self._zip is not None:
                 member = self._zip.getinfo(name)
-                if member.file_size > most_unpacked(member.compress_size):
-                    raise unpacks_to_much(self.where(name))
+                if member.file_size > storage.most_unpacked(member.compress_size):
+                    raise storage.unpacks_to_much(self.where(name))
                 with self._zip.open(member) as packed:
                     return packed.read(limit)
-            with open_file(self._folder / name) as file:
+            with storage.open_file(self._folder / name) as file:
                 if not name.endswith(".gz"):
                     return file.read(limit)
-                most = most_unpacked(self._sizes[name])
+                most = storage.most_unpacked(self._sizes[name])
                 data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
             if len(data) > most:
-                raise unpacks_to_much(self.where(name))
+                raise storage.unpacks_to_much(self.where(name))
             return data
         except InputError:
             raise
@@ -165,17 +167,3 @@ class Archive:
             if re.fullmatch(line, text.lstrip("\r\n").split("\n", 1)[0].rstrip("\r")):
                 found.append(name)
         return found
-
-
-def files_below(folder: Path) -> list[Path]:
-    """Return the regular files of a folder and of the folders in it, sorted."""
-    found: list[Path] = []
-    for place, _, names in os.walk(folder):  # which passes over folders that vanish
-        found += (Path(place, name) for name in names)
-        _refuse_many(len(found), folder)
-    return sorted(path for path in found if path.is_file())
-
-
-def _refuse_many(count: int, path: Path) -> None:
-    if count > MOST_FILES:
-        raise InputError(f"{path} holds more than {MOST_FILES:,} files, the most that are read")

@@ -17,13 +17,7 @@ from numpy.typing import NDArray
 
 from fairtopk.checks import checked_text
 from fairtopk.errors import InputError
-from fairtopk.kernels.csr import (
-    first_repeat,
-    is_sorted,
-    number_by_appearance,
-    offsets_of,
-    stable_order,
-)
+from fairtopk.kernels import csr
 from fairtopk.terminal import shown
 
 # What frames of other packages raise when a column cannot be converted.
@@ -121,7 +115,7 @@ def number_ids(ids: pl.Series, origin: Origin) -> tuple[NDArray[np.int32], pl.Se
         # Where ids are not too sparse, a table over their range is far faster than hashing.
         if high - low < 4 * len(ids) + 1_000_000:
             table = np.full(high - low + 1, -1, np.int32)
-            codes, first = number_by_appearance(ids.to_numpy(), low, table)
+            codes, first = csr.number_by_appearance(ids.to_numpy(), low, table)
             return codes, ids.gather(first)
     distinct = ids.unique(maintain_order=True)
     numbers = pl.DataFrame({"id": distinct}).with_row_index("number")
@@ -228,12 +222,12 @@ def group_rows(
         row of the source that each was, None where they stood together already.
     """
     (owners, owner_ids), (items, item_ids) = owner, item
-    offsets = offsets_of(owners, len(owner_ids))
+    offsets = csr.offsets_of(owners, len(owner_ids))
     order = None
-    if not is_sorted(owners):  # published files mostly are, and then nothing has to move
-        order = stable_order(owners, offsets)
+    if not csr.is_sorted(owners):  # published files mostly are, and then nothing has to move
+        order = csr.stable_order(owners, offsets)
         items = items[order]
-    earlier, later = first_repeat(offsets, items, len(item_ids))
+    earlier, later = csr.first_repeat(offsets, items, len(item_ids))
     if later >= 0:
         first, again = (int(row if order is None else order[row]) for row in (earlier, later))
         raise InputError(

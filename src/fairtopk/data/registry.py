@@ -22,15 +22,11 @@ from pydantic import ConfigDict, ValidationError, validate_call
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from fairtopk.checks import checked_path
-from fairtopk.data import prepared
-from fairtopk.data.archive import files_below
+from fairtopk.data import letor, movielens, netflix, prepared, synthetic
+from fairtopk.data.archive import Archive
 from fairtopk.data.features import Features
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule
 from fairtopk.data.interactions import Interactions, Tables, interactions_from
-from fairtopk.data.letor import read_letor
-from fairtopk.data.movielens import LAYOUT_100K, LAYOUT_CSV, LAYOUT_DAT, read_movielens
-from fairtopk.data.netflix import read_netflix
-from fairtopk.data.synthetic import load_synthetic
 from fairtopk.data.tables import read_features_file, read_ratings_file
 from fairtopk.errors import InputError
 from fairtopk.storage import md5_of, read_small, sha256_of, write_text
@@ -176,13 +172,14 @@ def acknowledge(name: str, licence: str, folder: Path) -> None:
 
 
 READERS: dict[str, Callable[..., Tables]] = {
-    **dict.fromkeys(MOVIELENS, partial(read_movielens, wanted=LAYOUT_CSV)),
-    "movielens-100k": partial(read_movielens, wanted=LAYOUT_100K),
-    "movielens-1m": partial(read_movielens, wanted=LAYOUT_DAT),
-    "movielens-10m": partial(read_movielens, wanted=LAYOUT_DAT),
-    "netflix": read_netflix,
-    "csv": read_ratings_file,
-    "parquet": read_ratings_file,
+    **dict.fromkeys(MOVIELENS, partial(movielens.read_movielens, wanted=movielens.LAYOUT_CSV)),
+    **dict.fromkeys(
+        ("movielens-1m", "movielens-10m"),
+        partial(movielens.read_movielens, wanted=movielens.LAYOUT_DAT),
+    ),
+    "movielens-100k": partial(movielens.read_movielens, wanted=movielens.LAYOUT_100K),
+    "netflix": netflix.read_netflix,
+    **dict.fromkeys(("csv", "parquet"), read_ratings_file),
 }
 
 
@@ -221,7 +218,7 @@ def load(
     if name == "synthetic":
         if path is not None or groups is not None:
             raise InputError("synthetic data takes no path and brings its own groups")
-        data: Interactions = _call(load_synthetic, name, **options)
+        data: Interactions = _call(synthetic.load_synthetic, name, **options)
         return data
     rule = as_rule(groups)
     found = read(name, path, rule, options)
@@ -311,7 +308,7 @@ def read(
     if not has_features:
         tables: Tables = _call(READERS[name], name, source, **options)
         return tables
-    reader = read_letor if name == "letor" else read_features_file
+    reader = letor.read_letor if name == "letor" else read_features_file
     features: Features = _call(reader, name, source, groups=rule, **options)
     return replace(features, name=name)
 
@@ -401,8 +398,6 @@ def _checksum(source: Path) -> str:
     """Return the SHA-256 of a file, or of the list of a folder's files and their checksums."""
     if source.is_file():
         return sha256_of(source)
-    lines = "".join(
-        f"{sha256_of(file)}  {file.relative_to(source).as_posix()}\n"
-        for file in files_below(source)
-    )
+    names = Archive(source).names
+    lines = "".join(f"{sha256_of(source / name)}  {name}\n" for name in names)
     return hashlib.sha256(lines.encode()).hexdigest()

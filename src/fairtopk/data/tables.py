@@ -22,6 +22,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fairtopk import storage
 from fairtopk.data.archive import Archive
 from fairtopk.data.columns import Origin, first_line, require_column
 from fairtopk.data.features import FeatureColumns, Features, read_rows
@@ -29,14 +30,7 @@ from fairtopk.data.groups import GroupRule, Groups
 from fairtopk.data.interactions import Columns, Tables
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
-from fairtopk.storage import (
-    MOST_COLUMNS,
-    MOST_LINE_BYTES,
-    MOST_ROWS,
-    check_file,
-    open_file,
-    refuse_large,
-)
+from fairtopk.storage import MOST_COLUMNS, MOST_LINE_BYTES, MOST_ROWS
 from fairtopk.terminal import shown
 
 STDERR = 2
@@ -111,7 +105,7 @@ def read_table(
         separator: What separates the fields of a CSV.
     """
     path = Path(path)
-    check_file(path)
+    storage.check_file(path)
     if path.stat().st_size == 0:
         raise InputError(f"{path.name} is empty")
     if zipfile.is_zipfile(path):
@@ -197,7 +191,7 @@ def check_separator(separator: str) -> str:
 def refuse_odd_bytes(source: bytes | Path, origin: Origin) -> None:
     """Refuse a text that no memory holds, with NUL in it, or with a line past the bound."""
     if isinstance(source, Path):
-        refuse_large(source.stat().st_size, origin.name)
+        storage.refuse_large(source.stat().st_size, origin.name)
     line, length = 1, 0  # that a chunk begins in, and how much of it came before
     with _opened(source) as file:
         while chunk := file.read(MOST_LINE_BYTES):
@@ -307,7 +301,7 @@ def _decode(raw: bytes, number: int, origin: Origin) -> str:
 
 
 def _opened(source: bytes | Path) -> BufferedReader | io.BytesIO:
-    return open_file(source) if isinstance(source, Path) else io.BytesIO(source)
+    return storage.open_file(source) if isinstance(source, Path) else io.BytesIO(source)
 
 
 def _natural(values: pl.Series) -> pl.Series:
@@ -409,8 +403,8 @@ def read_parquet(
             raise InputError(
                 f"{origin.name} has {len(columns):,} columns; at most {MOST_COLUMNS:,} are read"
             )
-        n_bytes = VALUE_BYTES * n_rows * len(columns)
-        refuse_large(n_bytes, f"{origin.name}, {n_rows:,} rows by {len(columns):,} columns,")
+        size = f"{n_rows:,} rows by {len(columns):,} columns"
+        storage.refuse_large(VALUE_BYTES * n_rows * len(columns), f"{origin.name}, {size},")
         return lazy.select(columns).collect(engine="streaming")
 
 
@@ -421,7 +415,7 @@ def opened_parquet(path: Path, origin: Origin) -> Iterator[BufferedReader]:
     On some damaged files polars panics, and its Rust writes lines about that straight to
     standard error; for as long as a file is read, nothing is shown there.
     """
-    with open_file(path) as file, _lock:
+    with storage.open_file(path) as file, _lock:
         try:
             kept = os.dup(STDERR)
         except OSError:  # a process may have none
