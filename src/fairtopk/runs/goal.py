@@ -162,35 +162,24 @@ class Trial(NamedTuple):
 
 
 class SearchResult(NamedTuple):
-    """How a search ended.
+    """How a search ended."""
 
-    Attributes:
-        tries: The trials, in order.
-        chosen: The best of them; None if that is the colour-blind model.
-        reached: Whether it meets both bounds.
-        end: Why the search ended: the goal is reached and little is left to gain (`enough`),
-            weights lie too close together (`narrow`), the gap no longer falls although the
-            weight rises (`flat`), the weight is at the `top`, or all `runs` are used up.
-    """
-
-    tries: list[Trial]
-    chosen: Trial | None
-    reached: bool
+    tries: list[Trial]  # the trials, in order
+    chosen: Trial | None  # the best of them; None if that is the colour-blind model
+    reached: bool  # whether it meets both bounds
+    # Why the search ended: the goal is reached and little is left to gain (`enough`), weights
+    # lie too close together (`narrow`), the gap no longer falls although the weight rises
+    # (`flat`), the weight is at the `top`, or all `runs` are used up.
     end: End
 
 
 class Scale(NamedTuple):
-    """The weights that a search may try: above 0, at most `top`, `start` first.
+    """The weights that a search may try: above 0, at most `top`, `start` first."""
 
-    Attributes:
-        start: The first weight.
-        top: The largest.
-        factor: Of a step up or down while nothing is known on that side; None for a share: a
-            step up goes to the top, a step down to half.
-    """
-
-    start: float
-    top: float
+    start: float  # the first weight
+    top: float  # the largest
+    # That of a step up or down while nothing is known on that side; None for a share: a step up
+    # goes to the top, a step down to half.
     factor: float | None
 
 
@@ -208,7 +197,7 @@ def search(
     tries: list[Trial] = []
     following = _next(tries, scale, bounds)
     while not isinstance(following, str) and len(tries) < runs:
-        tries.append(measure(following))
+        tries.append(measure(float(f"{following:.{DIGITS}g}")))
         following = _next(tries, scale, bounds)
     end = following if isinstance(following, str) else "runs"
     # The most accurate trial that reaches the goal, else the fairest that is accurate enough
@@ -239,14 +228,14 @@ def _next(tries: Sequence[Trial], scale: Scale, bounds: Bounds) -> float | End:
             return "top"
         if scale.factor is None:
             return scale.top
-        return min(_round(low.weight * scale.factor), scale.top)
+        return min(low.weight * scale.factor, scale.top)
     if low is None:
-        return _round(high.weight / (scale.factor or 2))
+        return high.weight / (scale.factor or 2)
     if scale.factor is None:
         apart = high.weight - low.weight > MARGIN * scale.top
-        return _round((low.weight + high.weight) / 2) if apart else "narrow"
+        return (low.weight + high.weight) / 2 if apart else "narrow"
     apart = high.weight / low.weight > 1 + 2 * MARGIN
-    return _round(math.sqrt(low.weight * high.weight)) if apart else "narrow"
+    return math.sqrt(low.weight * high.weight) if apart else "narrow"
 
 
 def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Trial | None]:
@@ -274,7 +263,3 @@ def _bracket(tries: Sequence[Trial], bounds: Bounds) -> tuple[Trial | None, Tria
             else:
                 high = one
     return low, high
-
-
-def _round(weight: float) -> float:
-    return float(f"{weight:.{DIGITS}g}")

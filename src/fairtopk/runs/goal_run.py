@@ -44,23 +44,14 @@ Progress = Callable[[str], AbstractContextManager[Hooks]]
 
 
 class Folder(NamedTuple):
-    """The folder of a search, and what all of its runs share.
-
-    Attributes:
-        out: The folder.
-        config: The run, with any weight.
-        goal: The goal.
-        lists: The data.
-        warmups: Folder where warm-ups are kept to be shared.
-        progress: Shows the training of a run, given its description.
-    """
+    """The folder of a search, and what all of its runs share."""
 
     out: Path
-    config: Config
+    config: Config  # the run, with any weight
     goal: Goal
-    lists: AnyLists
-    warmups: Path | None
-    progress: Progress
+    lists: AnyLists  # the data
+    warmups: Path | None  # folder where warm-ups are kept to be shared
+    progress: Progress  # shows the training of a run, given its description
 
 
 def search_weight(

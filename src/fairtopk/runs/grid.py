@@ -48,21 +48,13 @@ class Afterwards(Section):
 
 
 class Cell(NamedTuple):
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Attributes:
-        name: Its folder, relative to that of the sweep.
-        config: The run.
-        protocols: Protocols in addition to its own.
-        reranked: The re-rankings of its lists.
-        keep_model: Whether its weights are kept after all is measured.
-    """
-
-    name: str
-    config: Config
-    protocols: tuple[str, ...] = ()
-    reranked: tuple[RerankRequest, ...] = ()
-    keep_model: bool = True
+    name: str  # its folder, relative to that of the sweep
+    config: Config  # the run
+    protocols: tuple[str, ...] = ()  # protocols in addition to its own
+    reranked: tuple[RerankRequest, ...] = ()  # the re-rankings of its lists
+    keep_model: bool = True  # whether its weights are kept after all is measured
 
 
 def load_sweep(path: Path, changes: Sequence[str] = ()) -> list[Cell]:

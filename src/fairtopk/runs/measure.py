@@ -50,22 +50,14 @@ BLOCK_CELLS = 2**22  # slots of full-catalogue lists that are held at once while
 
 
 class Evaluation(NamedTuple):
-    """A model measured on the lists of one part.
+    """A model measured on the lists of one part."""
 
-    Attributes:
-        values: Every metric, one value per query, ``[Q]``.
-        context: Chance level, spread and parity of the same lists.
-        result: The content of a metrics file.
-        queries: The content of the file with the values of each query.
-        identity: The run that both files belong to.
-        unmet: The lists for which a re-ranker could not do what was requested, counted.
-    """
-
-    values: dict[str, Tensor]
-    context: evaluation.GapContext
-    result: dict[str, Any]
-    queries: Saved
-    identity: files.Identity
+    values: dict[str, Tensor]  # every metric, one value per query, ``[Q]``
+    context: evaluation.GapContext  # chance level, spread and parity of the same lists
+    result: dict[str, Any]  # the content of a metrics file
+    queries: Saved  # the content of the file with the values of each query
+    identity: files.Identity  # the run that both files belong to
+    # The lists for which a re-ranker could not do what was requested, counted.
     unmet: Unmet | None = None
 
     @property

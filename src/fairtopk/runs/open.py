@@ -20,22 +20,14 @@ Load = Callable[[DataConfig, int], AnyLists]  # a config's data and a seed to th
 
 
 class OpenRun(NamedTuple):
-    """A trained run.
+    """A trained run."""
 
-    Attributes:
-        out: Its folder.
-        config: Its config, perhaps with other evaluation settings.
-        lists: Its data, split.
-        identity: What its files carry.
-        scorer: Its model.
-        finished: Whether training has ended, and this is not just the last checkpoint.
-    """
-
-    out: Path
-    config: Config
-    lists: AnyLists
-    identity: Identity
+    out: Path  # its folder
+    config: Config  # its config, perhaps with other evaluation settings
+    lists: AnyLists  # its data, split
+    identity: Identity  # what its files carry
     scorer: nn.Module
+    # Whether training has ended, and this is not just the last checkpoint.
     finished: bool = True
 
     @property

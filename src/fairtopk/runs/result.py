@@ -49,17 +49,11 @@ OTHER_SHOWN = ("ndcg", "rank_exposure_gap")  # what readers show of the other pr
 
 
 class Identity(NamedTuple):
-    """Tells a run from all others, in every file that belongs to it.
+    """Tells a run from all others, in every file that belongs to it."""
 
-    Attributes:
-        run: Equal for the same config on the same data, split alike.
-        config: Equal for the same config, wherever the files of its data lie.
-        data: The checksum of the data.
-    """
-
-    run: str
-    config: str
-    data: str
+    run: str  # equal for the same config on the same data, split alike
+    config: str  # equal for the same config, wherever the files of its data lie
+    data: str  # the checksum of the data
 
     def refuse_other(self, about: Mapping[str, Any], path: Path) -> None:
         """Refuse a file of the run's folder whose description `about` names another run."""
@@ -105,17 +99,12 @@ class DamagedError(InputError):
 
 
 class Owner(NamedTuple):
-    """The run that a metrics file must belong to.
+    """The run that a metrics file must belong to."""
 
-    Attributes:
-        config: Its config.
-        identity: What its files carry; None if its data is not loaded: then only the config is
-            compared.
-        part: The lists that were measured, by the config's protocol and at its K; None: any.
-    """
-
-    config: Config
+    config: Config  # its config
+    # What its files carry; None if its data is not loaded: then only the config is compared.
     identity: Identity | None = None
+    # The lists that were measured, by the config's protocol and at its K; None: any.
     part: str | None = "test"
 
 

@@ -54,17 +54,14 @@ Finish = Callable[[OpenRun, float], dict[str, Any]]
 
 
 class Hooks(NamedTuple):
-    """Functions that are called while a run is trained.
+    """Functions that are called while a run is trained."""
 
-    Attributes:
-        report: Called after each step, and with its record after each epoch.
-        notice: Called with a sentence for each stage of training that is reused.
-        finish: Replaces the measuring on the test part, which writes ``metrics.json``; called
-            with the run at its chosen epoch and the seconds that training took.
-    """
-
+    # Called after each step, and with its record after each epoch.
     report: Report = lambda trainer, record: None
+    # Called with a sentence for each stage of training that is reused.
     notice: Callable[[str], None] = lambda sentence: None
+    # Replaces the measuring on the test part, which writes ``metrics.json``; called with the
+    # run at its chosen epoch and the seconds that training took.
     finish: Finish | None = None
 
 
@@ -72,20 +69,13 @@ NO_HOOKS = Hooks()
 
 
 class RunFolder(NamedTuple):
-    """A run while it is trained.
+    """A run while it is trained."""
 
-    Attributes:
-        config: What is run.
-        out: Its folder.
-        lists: Its data.
-        identity: What its files carry.
-        reused: A sentence for each stage that was taken over from another run.
-    """
-
-    config: Config
-    out: Path
-    lists: AnyLists
-    identity: files.Identity
+    config: Config  # what is run
+    out: Path  # its folder
+    lists: AnyLists  # its data
+    identity: files.Identity  # what its files carry
+    # A sentence for each stage that was taken over from another run.
     reused: tuple[str, ...] = ()
 
 
@@ -257,19 +247,13 @@ def _finished(run: RunFolder) -> dict[str, Any]:
 
 
 class Kept(BaseModel, strict=True):
-    """The description of a saved state of training.
+    """The description of a saved state of training."""
 
-    Attributes:
-        progress: How far training was.
-        seconds: How long it had taken.
-        reused: A sentence for each stage that was taken over from another run.
-        made_by: The run that kept it for others, in words.
-    """
-
-    progress: Progress
-    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    progress: Progress  # how far training was
+    seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0  # how long it had taken
+    # A sentence for each stage that was taken over from another run.
     reused: tuple[str, ...] = ()
-    made_by: str = ""
+    made_by: str = ""  # the run that kept it for others, in words
 
 
 def shared_stages(config: Config, lists: AnyLists, folder: Path) -> list[Path]:

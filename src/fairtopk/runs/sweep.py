@@ -40,31 +40,19 @@ _load = cached_loader()  # one for each process
 
 
 class Event(NamedTuple):
-    """A cell that began, is done or failed.
-
-    Attributes:
-        cell: The cell.
-        what: Its state.
-        result: Its metrics file, if it was done just now.
-        failure: Why it failed, if it did.
-    """
+    """A cell that began, is done or failed."""
 
     cell: Cell
     what: Literal["running", "done", "failed"]
-    result: dict[str, Any] | None = None
-    failure: str | None = None
+    result: dict[str, Any] | None = None  # its metrics file, if it was done just now
+    failure: str | None = None  # why it failed, if it did
 
 
 class Outcome(NamedTuple):
-    """How a sweep ended.
+    """How a sweep ended."""
 
-    Attributes:
-        done: How many cells are done, now or before.
-        failures: Name of a cell to why it failed.
-    """
-
-    done: int
-    failures: dict[str, str]
+    done: int  # how many cells are done, now or before
+    failures: dict[str, str]  # name of a cell to why it failed
 
 
 def run_sweep(
@@ -249,15 +237,10 @@ def _done(folder: Path) -> dict[str, list[Any]]:
 
 
 class Room(NamedTuple):
-    """Bytes on disk.
+    """Bytes on disk."""
 
-    Attributes:
-        kept: What is left when all runs are done.
-        at_work: What the largest run needs in addition while it trains.
-    """
-
-    kept: int
-    at_work: int
+    kept: int  # what is left when all runs are done
+    at_work: int  # what the largest run needs in addition while it trains
 
 
 def room_of(cells: Iterable[Cell]) -> Room:

@@ -71,17 +71,12 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
 
 
 class Validation(NamedTuple):
-    """How a model is validated.
+    """How a model is validated."""
 
-    Attributes:
-        validate: Model to metrics, by their names in the log; empty without lists.
-        k: K of the metrics.
-        blocks: The validation lists: sampled ones, or whole lists of documents.
-    """
-
+    # Model to metrics, by their names in the log; empty without lists.
     validate: Callable[[nn.Module], dict[str, float]]
-    k: int
-    blocks: list[Batch]
+    k: int  # K of the metrics
+    blocks: list[Batch]  # the validation lists: sampled ones, or whole lists of documents
 
 
 def build_validation(config: Config, lists: AnyLists) -> Validation:

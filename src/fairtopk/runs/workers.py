@@ -23,17 +23,11 @@ SPAWN = get_context("spawn")  # a fork would copy torch's threads in whatever st
 
 
 class Finished(NamedTuple):
-    """A piece of work that is over.
-
-    Attributes:
-        name: Which.
-        value: What it returned.
-        failure: Why it failed; None if it did not.
-    """
+    """A piece of work that is over."""
 
     name: str
-    value: Any = None
-    failure: str | None = None
+    value: Any = None  # what it returned
+    failure: str | None = None  # why it failed; None if it did not
 
 
 class Workers(AbstractContextManager["Workers"]):
