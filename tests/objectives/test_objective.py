@@ -288,9 +288,11 @@ def test_every_name_in_the_map_from_the_paper_to_the_code_exists() -> None:
         assert callable(pkgutil.resolve_name(f"{room}.{name}")), name
 
 
-@pytest.mark.parametrize("equation", [3, 4, 5, 7, 10, 11, 13, 14, 15, 16, 17, 18, 21, 22, 23])
+@pytest.mark.parametrize("equation", [1, 2, 3, 4, 5, 7, 9, 10, 11, *range(13, 24)])
 def test_every_equation_is_numbered_at_its_line(equation: int) -> None:
-    paths = Path(module.__file__).parent.glob("*.py")
+    package = Path(module.__file__).parents[1]
+    rooms = ("objectives/*.py", "metrics/gaps.py", "lists/batch.py")
+    paths = [path for room in rooms for path in package.glob(room)]
     comments = [
         line.partition("#")[2] for path in paths for line in path.read_text().splitlines()
     ]

@@ -183,6 +183,7 @@ def rank(scores: Tensor, mask: Tensor) -> Tensor:
     A list of n items uses the ranks 1 to n; its padding has those from n + 1 to L.
     """
     slot = order(scores, mask)
+    # Eq. 2; ties keep the order of the slots, where the paper's share the last of their ranks
     ranks = torch.arange(1, slot.shape[-1] + 1, device=slot.device)
     return torch.empty_like(slot).scatter_(-1, slot, ranks.expand_as(slot))
 

@@ -112,7 +112,7 @@ def tops_of_places(
 
 def softmax_exposure(tops: Tops) -> Tensor:
     """Return Eq. 9: the sum of e over the group's items in the top k, over n_g."""
-    return tops.exposure / tops.size
+    return tops.exposure / tops.size  # Eq. 9
 
 
 def released_exposure(tops: Tops) -> Tensor:
@@ -331,7 +331,7 @@ def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = Non
     """
     # Without a relevant item both are 0, and 0 / 0 is NaN.
     lists = checked_lists(scores, NO_GROUPS, mask, relevance=relevance)
-    return measured_at(lambda tops: tops.dcg / tops.ideal, lists, k)
+    return measured_at(lambda tops: tops.dcg / tops.ideal, lists, k)  # Eq. 1
 
 
 METRICS = (

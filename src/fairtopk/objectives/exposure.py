@@ -122,7 +122,8 @@ class ExposureDisparity(nn.Module):
         n_items, group = batch.n_represented[:, None], batch.group
         size, present = _group_sizes(batch, self.n_groups)
 
-        # Eq. 21: u_g and u_q, kept as logarithms because exp(score) overflows.
+        # Eqs. 19 and 21: g_g, g_q and their averages u_g, u_q, kept as logarithms because
+        # exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
         held = torch.where(batch.valid, scores, -torch.inf)
@@ -142,7 +143,7 @@ class ExposureDisparity(nn.Module):
         # Eq. 22 at the new averages (the paper reads the old ones). With D_g = dU / dE_g,
         #   nabla_1 f, nabla_2 f:  df/du_g = D_g / (n u_q),
         #   nabla_3 f:             df/du_q = -sum_g D_g E_g / u_q,
-        # and d g_g / d h_i = psi_i exp(h_i) / |B_g|, d g_q / d h_i = exp(h_i) / |B_q|.
+        # and (Eq. 20) d g_g / d h_i = psi_i exp(h_i) / |B_g|, d g_q / d h_i = exp(h_i) / |B_q|.
         # exp(h) and u_q are both divided by exp(highest).
         cost = cost / len(scores)
         inverse_u_q = (highest - log_u_q).exp().masked_fill(~present, 0)

@@ -11,7 +11,7 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
 | Eq. 5 exposure | `exposure.group_exposure` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
-| Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap` |
+| Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap`, `metrics.gaps.softmax_exposure` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
 | Eq. 10 lambda | `threshold.topk_threshold` |
 | Eq. 11 selector psi | `threshold.select` |
