@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtopk.data.groups import Grouped
+from fairtopk.data.interactions import Grouped
 from fairtopk.objectives.methods import METHODS
 from fairtopk.reranking.rerank import RERANKERS
 

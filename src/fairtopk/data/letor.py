@@ -48,18 +48,13 @@ POWERS = np.array([float(f"1e{power}") for power in range(309)])
 
 
 class Text(NamedTuple):
-    """One file: what errors call it, its bytes, and what measuring them found."""
+    """One file: what errors call its lines, its bytes, and what measuring them found."""
 
-    where: str
+    origin: Origin
     content: bytes
     n_rows: int
     smallest: int  # number of a feature
     largest: int
-
-    def place(self, byte: int) -> str:
-        """Return the place of a byte for errors: the file and the line."""
-        line = self.content.count(b"\n", 0, byte) + 1
-        return f"{self.where}, line {line}"
 
 
 def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) -> Features:
@@ -104,11 +99,11 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
         for number in np.unique(query[part]).tolist():
             if number in home:
                 raise InputError(
-                    f"query {number} is in {home[number]} and in {text.where}; read the files "
-                    f"of one fold, or a single file (other files may number their queries "
-                    f"alike)"
+                    f"query {number} is in {home[number]} and in {text.origin.name}; read the "
+                    f"files of one fold, or a single file (other files may number their "
+                    f"queries alike)"
                 )
-            home[number] = text.where
+            home[number] = text.origin.name
 
     items = None
     n_named = int((spans[:, 2] > spans[:, 1]).sum())
@@ -131,7 +126,7 @@ def read_letor(path: str | Path, *, groups: Groups | GroupRule | None = None) ->
 
     def place(row: int) -> str:
         text = texts[int(np.searchsorted(bounds, row, side="right")) - 1]
-        return text.place(int(spans[row, 0]))
+        return text.origin.row(text.content.count(b"\n", 0, int(spans[row, 0])))
 
     rows = FeatureRows(
         values=values,
@@ -168,7 +163,7 @@ def _measure(archive: Archive, name: str) -> Text:
         np.empty(0, np.int64),
         np.empty((0, 3), np.int64),
     )
-    text = Text(archive.where(name), content, n_rows, smallest, largest)
+    origin = Origin(archive.where(name), first_line=1)
     if fault != FINE:
         # Shown are the word and the beginning of its line. A line may be as long as the file:
         # little of it is looked at.
@@ -178,10 +173,11 @@ def _measure(archive: Archive, name: str) -> Text:
         word = re.split(rb"[\s#]", after, maxsplit=1)[0]
         texts = (part.decode("utf-8", "replace").strip() for part in (word, before + after))
         got = " in ".join(repr(text[:SHOWN]) for text in texts)
-        raise InputError(f"{text.place(place)}: {FAULTS[fault]}, got {got}")
+        line = origin.row(content.count(b"\n", 0, place))
+        raise InputError(f"{line}: {FAULTS[fault]}, got {got}")
     if n_rows == 0:
-        raise InputError(f"{text.where} holds no documents, only comments")
-    return text
+        raise InputError(f"{origin.name} holds no documents, only comments")
+    return Text(origin, content, n_rows, smallest, largest)
 
 
 def _zeros(texts: list[Text], name: str) -> tuple[int, NDArray[np.float32]]:

@@ -53,29 +53,17 @@ class Counts(NamedTuple):
 
 @dataclass(frozen=True)
 class Known:
-    """A data set by name.
+    """A data set by name."""
 
-    Attributes:
-        title: What people call it.
-        size: How much it holds, in a few words.
-        groups: Columns that a group rule can use.
-        licence: The terms, in one line.
-        home: The page to get it from.
-        file: The file to get there, where there is one.
-        url: Where that file can be downloaded; None where it cannot.
-        md5: The published checksum of that file; None where the file changes over time.
-        counts: What the published files hold; None where that changes over time.
-    """
-
-    title: str
-    size: str
-    groups: str
-    licence: str
-    home: str
-    file: str = ""
-    url: str | None = None
-    md5: str | None = None
-    counts: Counts | None = None
+    title: str  # what people call it
+    size: str  # how much it holds, in a few words
+    groups: str  # columns that a group rule can use
+    licence: str  # the terms, in one line
+    home: str  # the page to get it from
+    file: str = ""  # the file to get there, where there is one
+    url: str | None = None  # where that file can be downloaded; None where it cannot
+    md5: str | None = None  # its published checksum; None where the file changes over time
+    counts: Counts | None = None  # what it holds; None where that changes over time
 
 
 RESEARCH_ONLY_SETS = ("100K", "1M", "10M")

@@ -177,15 +177,14 @@ def _numbers_where_exact(ids: pl.Series) -> pl.Series:
     return ids
 
 
-def check_separator(separator: str) -> str:
-    """Return what separates fields, refusing what cannot."""
+def check_separator(separator: str) -> None:
+    """Refuse what cannot separate the fields of a CSV."""
     one = isinstance(separator, str) and len(separator) == 1
     if not one or not separator.isascii() or separator in FORBIDDEN:
         raise InputError(
             f"separator must be one ASCII character other than a quote, a line break and NUL, "
             f"got {shown(separator)}"
         )
-    return separator
 
 
 def refuse_odd_bytes(source: bytes | Path, origin: Origin) -> None:
@@ -448,12 +447,7 @@ def guarded(frame: pl.DataFrame) -> pl.DataFrame:
 
     Names of columns are text too.
     """
-    texts = (pl.String, pl.Categorical, pl.Enum)
-    columns = [
-        column.cast(pl.String).str.replace(RUN, GUARDED)
-        if isinstance(column.dtype, texts)
-        else column
-        for column in frame
-    ]
-    names = pl.Series(frame.columns, dtype=pl.String).str.replace(RUN, GUARDED)
-    return pl.DataFrame([one.alias(name) for one, name in zip(columns, names, strict=True)])
+    texts = pl.col(pl.String, pl.Categorical, pl.Enum).cast(pl.String)
+    safe = frame.with_columns(texts.str.replace(RUN, GUARDED))
+    safe.columns = pl.Series(frame.columns, dtype=pl.String).str.replace(RUN, GUARDED).to_list()
+    return safe
