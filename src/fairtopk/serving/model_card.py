@@ -66,9 +66,10 @@ def model_card(
     if not method.row.is_fair:
         weight = "without a fairness penalty: groups played no part"
     else:
-        weight = f"C / n² = {method.c_relative:g}"
         if method.c is not None:
             weight = f"{method.row.weight_label} = {method.c:g} ({method.row.weight_meaning})"
+        else:
+            weight = f"C / n² = {method.c_relative:g}"
         weight += "; groups of items were used in training"
     sections = {
         "Intended use": [about.use],
