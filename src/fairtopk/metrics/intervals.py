@@ -22,14 +22,7 @@ from torch import Tensor
 from fairtopk.checks import checked_choice, checked_ks, checked_whole
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import run_all
-from fairtopk.metrics.gaps import (
-    NOTIONS,
-    CheckedLists,
-    Tops,
-    checked_lists,
-    measured,
-    measured_at,
-)
+from fairtopk.metrics import gaps
 from fairtopk.tensors import Values, tensor_of
 
 RESAMPLES = 1_000
@@ -237,7 +230,7 @@ def rsp(
         >>> found.value, found.by_group
         (1.0, (0.0, 0.5))
     """
-    counted = measured_at(group_counts, checked_lists(scores, groups, mask), k)
+    counted = gaps.measured_at(group_counts, gaps.checked_lists(scores, groups, mask), k)
     return overalls({"rsp": counted}, _spread, seed)["rsp"]
 
 
@@ -263,8 +256,8 @@ def reo(
         >>> reo(scores, torch.tensor([[5, 0, 1]]), groups, k=1).by_group
         (0.0, 1.0)
     """
-    lists = checked_lists(scores, groups, mask, relevance=relevance)
-    counted = measured_at(group_counts, _relevant_only(lists), k)
+    lists = gaps.checked_lists(scores, groups, mask, relevance=relevance)
+    counted = gaps.measured_at(group_counts, _relevant_only(lists), k)
     return overalls({"reo": counted}, _spread, seed)["reo"]
 
 
@@ -291,7 +284,7 @@ def parities(
         >>> {name: one.value for name, one in found.items()}
         {'rsp@1': 1.0, 'rsp@2': 1.0, 'reo@1': 1.0, 'reo@2': 1.0}
     """
-    lists = checked_lists(scores, groups, mask, relevance=relevance)
+    lists = gaps.checked_lists(scores, groups, mask, relevance=relevance)
     distinct = checked_ks(ks)
     if member is not None and (member.ndim != 2 or len(member) < lists.n_groups):
         raise InputError(
@@ -299,13 +292,13 @@ def parities(
             f"each that they are in, got shape {list(member.shape)}"
         )
     counts = {
-        name: measured(group_counts, some, distinct)
+        name: gaps.measured(group_counts, some, distinct)
         for name, some in (("rsp", lists), ("reo", _relevant_only(lists)))
     }
     return parities_of_counts(counts, distinct, seed=seed, member=member)
 
 
-def group_counts(tops: Tops) -> Tensor:
+def group_counts(tops: gaps.Tops) -> Tensor:
     """Return the items of each group in each top, then in the whole list, ``[Q, 2 G, K]``."""
     return torch.cat([tops.members, tops.size.expand_as(tops.members).to(tops.members)], dim=1)
 
@@ -330,7 +323,7 @@ def parities_of_counts(
     return overalls(sums, _spread, seed)
 
 
-def _relevant_only(lists: CheckedLists) -> CheckedLists:
+def _relevant_only(lists: gaps.CheckedLists) -> gaps.CheckedLists:
     return lists._replace(group=lists.group.masked_fill(lists.relevance <= 0, -1))
 
 
@@ -372,13 +365,13 @@ def impact_ratio(
         >>> round(impact_ratio(scores, groups, k=3).value, 4)
         0.6131
     """
-    notion = NOTIONS[checked_choice("metric", metric, NOTIONS)]
+    notion = gaps.NOTIONS[checked_choice("metric", metric, gaps.NOTIONS)]
 
-    def gets(tops: Tops) -> Tensor:
+    def gets(tops: gaps.Tops) -> Tensor:
         values = notion(tops)
         return torch.cat([values.nan_to_num(0.0), (~values.isnan()).to(values)], dim=1)
 
-    found = measured_at(gets, checked_lists(scores, groups, mask), k)
+    found = gaps.measured_at(gets, gaps.checked_lists(scores, groups, mask), k)
     least_to_most = overalls(
         {metric: found}, lambda by_group: by_group.amin(-1) / by_group.amax(-1), seed
     )
@@ -406,16 +399,16 @@ def impact_ratios(
         >>> impact_ratios(scores, groups, k=3), impact_ratios(scores, groups, k=2)
         (tensor([0.6131]), tensor([0.]))
     """
-    notion = NOTIONS[checked_choice("metric", metric, NOTIONS)]
+    notion = gaps.NOTIONS[checked_choice("metric", metric, gaps.NOTIONS)]
 
-    def ratio(tops: Tops) -> Tensor:
+    def ratio(tops: gaps.Tops) -> Tensor:
         values = notion(tops)
         absent = values.isnan()
         high = values.masked_fill(absent, -torch.inf).amax(-2)
         low = values.masked_fill(absent, torch.inf).amin(-2)
         return (low / high).masked_fill((~absent).sum(-2) < 2, torch.nan)
 
-    return measured_at(ratio, checked_lists(scores, groups, mask), k)
+    return gaps.measured_at(ratio, gaps.checked_lists(scores, groups, mask), k)
 
 
 def overalls(

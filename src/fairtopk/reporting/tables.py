@@ -5,17 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairtopk.metrics.names import MSE, heading
-from fairtopk.reporting.curves import (
-    LEVEL,
-    MOST_TESTS,
-    Cell,
-    Point,
-    Tests,
-    View,
-    corrected,
-    fairest,
-    paired_tests,
-)
+from fairtopk.reporting import curves
 from fairtopk.terminal import DASH, mean_cell, number
 
 AUC = "group_auc"
@@ -57,22 +47,24 @@ class ResultsTable:
     notes: list[str]
 
 
-def results_tables(views: list[View]) -> list[ResultsTable]:
+def results_tables(views: list[curves.View]) -> list[ResultsTable]:
     """Return a table for each view, gap and form of it."""
     tables = []
     for place, view in enumerate(views):
         forms = [gap + form for gap in view.gaps for form in ("", MSE)]
         measured = {name for point in view.points for name in point.values}
         names = [f"{name}@{k}" for name in ("ndcg", *forms) for k in view.ks]
-        tests = paired_tests(view, [name for name in names if name in measured])
+        tests = curves.paired_tests(view, [name for name in names if name in measured])
         for gap in forms:
             if any(f"{gap}@{k}" in measured for k in view.ks):
                 tables.append(_table(place, view, gap, tests))
     return tables
 
 
-def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
-    p_values = corrected(tests, [f"{name}@{k}" for name in ("ndcg", gap) for k in view.ks])
+def _table(place: int, view: curves.View, gap: str, tests: curves.Tests) -> ResultsTable:
+    p_values = curves.corrected(
+        tests, [f"{name}@{k}" for name in ("ndcg", gap) for k in view.ks]
+    )
     floors = any(f"{gap}_floor@{k}" in point.values for point in view.points for k in view.ks)
     signed = f"{gap.removesuffix(MSE)}_signed"
     rows = []
@@ -113,13 +105,13 @@ def _table(place: int, view: View, gap: str, tests: Tests) -> ResultsTable:
 
 
 def _shown(
-    point: Point, name: str, tests: Tests, p_values: dict[tuple[str, str], float]
+    point: curves.Point, name: str, tests: curves.Tests, p_values: dict[tuple[str, str], float]
 ) -> Shown:
     if name not in point.values:
         return Shown(number(None))
     text = with_interval(point.values[name])
     p = p_values.get((point.name, name), 1.0)
-    if not p < LEVEL:
+    if not p < curves.LEVEL:
         return Shown(text)
     rise = tests[point.name][name].difference > 0
     mark, word = ("▲", "higher") if rise else ("▼", "lower")
@@ -127,17 +119,17 @@ def _shown(
     return Shown(text, mark, rise == name.startswith("ndcg@"), said)
 
 
-def with_interval(cell: Cell) -> str:
+def with_interval(cell: curves.Cell) -> str:
     """Return a mean with half of its interval."""
     return mean_cell(cell.mean, (cell.low, cell.high), digits=4, undefined=DASH)
 
 
-def _notes(view: View, gap: str, tests: Tests, number_of_tests: int) -> list[str]:
+def _notes(view: curves.View, gap: str, tests: curves.Tests, number_of_tests: int) -> list[str]:
     if view.base is None:
         return ["No marks: there is no colour-blind run to compare with."]
     notes = []
     k = view.ks[0]
-    after = fairest(view, gap, k, loss=LOSS)
+    after = curves.fairest(view, gap, k, loss=LOSS)
     if after is not None and AUC in view.base.values and AUC in after.values:
         before, fair = (
             f"{with_interval(point.values[AUC])} ({point.name})" for point in (view.base, after)
@@ -149,14 +141,14 @@ def _notes(view: View, gap: str, tests: Tests, number_of_tests: int) -> list[str
         )
     if tests:
         notes.append(
-            f"▲ ▼: differs from {view.base.name} (p < {LEVEL:g} with Holm's correction for "
+            f"▲ ▼: differs from {view.base.name} (p < {curves.LEVEL:g} with Holm's correction for "
             f"the {number_of_tests} tests of this table); green is better. The test is a "
             f"paired randomisation over lists of the difference from the colour-blind run of "
             f"the same seed, averaged over seeds: it shows that these models differ, not that "
             f"other seeds would."
         )
-    if number_of_tests > MOST_TESTS:
-        notes.append(f"With more than {MOST_TESTS} tests at once no mark can appear.")
+    if number_of_tests > curves.MOST_TESTS:
+        notes.append(f"With more than {curves.MOST_TESTS} tests at once no mark can appear.")
     untested = sum(p is not view.base and p.name not in tests for p in view.points)
     if untested:
         notes.append(

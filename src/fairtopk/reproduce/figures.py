@@ -17,19 +17,9 @@ from matplotlib.markers import CARETDOWNBASE, CARETRIGHTBASE
 
 from fairtopk.errors import InputError
 from fairtopk.metrics.names import MSE, label
+from fairtopk.reporting import rankings
 from fairtopk.reporting.curves import Point
 from fairtopk.reporting.figures import MARKERS, STYLE, draw, look_of, name_axes, pictures, slug
-from fairtopk.reporting.rankings import (
-    MOST_LISTS,
-    Fall,
-    FallOfPoint,
-    Scored,
-    falls,
-    falls_once,
-    most_unfair,
-    rows_of,
-    scored,
-)
 from fairtopk.reporting.results import Result
 from fairtopk.reproduce.tables import LARGE
 from fairtopk.reproduce.views import BASE, NAMES, ORDER, PaperView
@@ -291,14 +281,14 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
         return "no seed has all of its models"
     results, gap = [of[seed] for of in of_seeds], f"exposure_gap@{view.k}"
     lists = int(results[0].metrics[gap]["n"])
-    found = most_unfair(results[0], gap, max(LEAST, math.ceil(SHARE * lists)))
+    found = rankings.most_unfair(results[0], gap, max(LEAST, math.ceil(SHARE * lists)))
     if found is None:
         return "K-SONG has no file with the values of each user"
     users, of = found
     if not of:
         return "no list of K-SONG has a gap"
     try:
-        rows, groups = rows_of(folder, results, users, WHOLE, load)
+        rows, groups = rankings.rows_of(folder, results, users, WHOLE, load)
     except (InputError, OSError):
         return "the data or the models could not be loaded again"
     sides = {}
@@ -316,18 +306,22 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
     )
 
 
-def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoint], str]:
+def falls_of(
+    folder: Path, view: PaperView, load: Load
+) -> tuple[list[rankings.FallOfPoint], str]:
     """Return how the softmax gaps of penalised points fall, and what is to be said of it.
 
     Arguments are those of `pictures_of`.
     """
     found, left_out = [], []
-    blind: dict[str, Scored] = {}  # each is compared with many
+    blind: dict[str, rankings.Scored] = {}  # each is compared with many
 
-    def measured(before: Result, after: Result) -> dict[str, Fall]:
+    def measured(before: Result, after: Result) -> dict[str, rankings.Fall]:
         if before.run.name not in blind:
-            blind[before.run.name] = scored(folder, before, load)
-        return falls(blind[before.run.name], scored(folder, after, load), view.ks)
+            blind[before.run.name] = rankings.scored(folder, before, load)
+        return rankings.falls(
+            blind[before.run.name], rankings.scored(folder, after, load), view.ks
+        )
 
     for points in view.curves.values():
         start = points[0] if not points[0].penalised else view.base
@@ -341,7 +335,9 @@ def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoin
                 if before.run.seed == after.run.seed
             ]
             try:
-                seeds = [falls_once(folder, *pair, view.ks, measured) for pair in pairs]
+                seeds = [
+                    rankings.falls_once(folder, *pair, view.ks, measured) for pair in pairs
+                ]
             except (InputError, OSError):
                 seeds = []
             if len(seeds) < len(point.results):
@@ -349,8 +345,8 @@ def falls_of(folder: Path, view: PaperView, load: Load) -> tuple[list[FallOfPoin
             else:
                 runs = [one.run.name for pair in pairs for one in pair]
                 by_name = {name: [of[name] for of in seeds] for name in seeds[0]}
-                found.append(FallOfPoint(point, tuple(dict.fromkeys(runs)), by_name))
-    words = f"On up to {MOST_LISTS:,} of the test lists, evenly spaced."
+                found.append(rankings.FallOfPoint(point, tuple(dict.fromkeys(runs)), by_name))
+    words = f"On up to {rankings.MOST_LISTS:,} of the test lists, evenly spaced."
     if left_out:
         words += (
             f" Not told, for data, models or the colour-blind run could not be loaded again: "
