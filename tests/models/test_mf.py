@@ -20,12 +20,8 @@ def test_a_score_is_the_product_of_the_vectors_and_the_items_bias(backend: str) 
     assert model.score_all(torch.tensor([1])).tolist() == [[15.5, 2.0, -3.0]]
 
 
-def test_restarting_the_last_layer_changes_nothing() -> None:
-    model = MatrixFactorization(2, 3, generator=torch.Generator().manual_seed(1))
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    model.restart_last_layer(torch.Generator().manual_seed(2))
-    for name, value in model.state_dict().items():
-        assert torch.equal(value, before[name])
+def test_the_product_has_no_last_layer_to_restart() -> None:
+    assert not hasattr(MatrixFactorization, "restart_last_layer")
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.lists.batch import Batch
-from fairtopk.training.samplers import ListSampler, ListSizes, ModelAwareSampler
+from fairtopk.training.samplers import ListSampler, ListSizes
 
 SIZES = ListSizes(rated=4, unrated=20, top=6, head=15)
 
@@ -137,7 +137,6 @@ def test_lists_with_top_items_need_a_model(lists: ft.Lists) -> None:
 def test_lists_without_top_items_look_at_no_model(lists: ft.Lists, scorer: Scored) -> None:
     sizes = ListSizes(rated=4, unrated=20)
     made, plain = (ListSampler(lists, sizes, seed=0) for _ in range(2))
-    assert isinstance(made, ModelAwareSampler)
     made.refresh(scorer)
     assert made.state_dict() == {}
     drawn, expected = (one.draw(np.arange(60), epoch=0) for one in (made, plain))

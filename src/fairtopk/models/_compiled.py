@@ -99,13 +99,6 @@ class Weights(NamedTuple):
     deeper: tuple[Tensor, ...] = ()
 
 
-def detached(tensors: Sequence[Tensor]) -> Weights:
-    """Return weights without a gradient; `tensors` are its fields in a row."""
-    first = len(Weights._fields) - 1
-    plain = [one.detach().contiguous() for one in tensors]
-    return Weights._make([*plain[:first], tuple(plain[first:])])
-
-
 class Lists(NamedTuple):
     """What is to be scored, and how.
 
@@ -146,10 +139,13 @@ class Pass:
 
     Args:
         lists: The batch.
-        weights: Of the model, without a gradient.
+        tensors: Weights of the model, those of deeper layers one by one.
     """
 
-    def __init__(self, lists: Lists, weights: Weights) -> None:
+    def __init__(self, lists: Lists, tensors: Sequence[Tensor]) -> None:
+        plain = [one.detach().contiguous() for one in tensors]
+        first = len(Weights._fields) - 1
+        weights = Weights._make([*plain[:first], tuple(plain[first:])])
         self.lists, self.weights = lists, weights
         self.layers = list(zip(weights.deeper[::2], weights.deeper[1::2], strict=True))
         self.scale = CERTAIN / lists.dropout.keep
@@ -341,20 +337,19 @@ def pair_scores(
         scores: Tensor = _PairScores.apply(lists, *tensors)  # type: ignore[no-untyped-call]
         return scores
     with torch.no_grad():
-        return torch.from_numpy(Pass(lists, detached(tensors)).scores(keep=False))
+        return torch.from_numpy(Pass(lists, tensors).scores(keep=False))
 
 
+@torch.no_grad()
 def catalogue_scores(weights: Weights, query: Tensor) -> Tensor:
     """Return the scores of all items for some users, ``[Q, n_items]``, without a gradient.
 
     The network must have one hidden layer.
     """
     _check(query, len(weights.product_user), "users")
-    weights = detached(weights[:-1])
     user = weights.product_user[query] * weights.product_output
     hidden = torch.addmm(weights.user_bias, weights.network_user[query], weights.user_layer.T)
-    output = weights.network_output.numpy()
-    n_items = len(weights.product_item)
+    output, n_items = weights.network_output.detach().numpy(), len(weights.product_item)
     scores = recycled((len(query), n_items), output.dtype)
 
     def score(start: int) -> None:
@@ -379,7 +374,7 @@ class _PairScores(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, lists: Lists, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)  # so that a change before the backward pass is noticed
-        ctx.work = Pass(lists, detached(tensors))
+        ctx.work = Pass(lists, tensors)
         return torch.from_numpy(ctx.work.scores(keep=True))
 
     @staticmethod

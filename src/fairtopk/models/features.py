@@ -129,10 +129,6 @@ class OfTable(nn.Module):
         scores: Tensor = self.scorer(self.values[batch.item.long()], batch.mask)
         return scores
 
-    def inputs(self, batch: Batch) -> Tensor:
-        """Return what the output weighs of a batch, ``[Q, L, width]``."""
-        return self.scorer.inputs(self.values[batch.item.long()], batch.mask)
-
     def restart_last_layer(self, generator: torch.Generator) -> None:
         """Draw the output weights anew."""
         output = self.scorer.output

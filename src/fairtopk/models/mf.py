@@ -90,6 +90,3 @@ class MatrixFactorization(nn.Module):
     def rows_read(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """Return the rows of the vectors that `forward` reads, for a lazy optimizer."""
         return [(self.user.weight, batch.query), (self.item.weight, batch.item.reshape(-1))]
-
-    def restart_last_layer(self, generator: torch.Generator) -> None:
-        """Leave everything as it is: the product has no weights of its own."""

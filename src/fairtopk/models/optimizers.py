@@ -22,7 +22,7 @@ from fairtopk.models import _optimizer_kernels as kernels
 
 Array = NDArray[Any]
 Advance = Callable[[Array, Array], None]  # brings rows up, given their gradients
-Reads = Iterable[tuple[Tensor, Tensor]]  # parameters, and the rows of each that are read
+Reads = Iterable[tuple[Tensor, Tensor | None]]  # parameters, and the rows that are read
 
 PIECE = 64_000  # steps of a weight that are worth a piece of work for a thread
 MAX_PIECES = 16  # of a parameter
@@ -97,7 +97,7 @@ class LazyOptimizer(torch.optim.Optimizer):
                     state["step"] = torch.zeros((), dtype=torch.int64)
                     state["rule"] = torch.tensor(rule, dtype=torch.float64)
                 elif tuple(state["rule"].tolist()) != rule:
-                    run_all(self._missed(parameter))
+                    self.catch_up([(parameter, None)])
                     state["rule"] = torch.tensor(rule, dtype=torch.float64)
                 rows, grads = _row_gradients(parameter.grad, state)
                 state["step"] += 1
@@ -111,22 +111,21 @@ class LazyOptimizer(torch.optim.Optimizer):
         """Bring rows up to date.
 
         Args:
-            reads: Pairs of a parameter and some of its rows, which may repeat, ``[n]``; no
-                parameter twice.
+            reads: Pairs of a parameter and some of its rows, which may repeat, ``[n]``, or None
+                for all; no parameter twice.
         """
         known = [(one, rows) for one, rows in reads if one in self.state]
         late = run_all([partial(_behind, self.state[one], rows) for one, rows in known])
         pieces = []
         for (parameter, _), behind in zip(known, late, strict=True):
-            pieces += self._missed(parameter, behind)
+            if len(behind) > 0:
+                increment_version(parameter)
+            pieces += self._bring_up(parameter, self.state[parameter], behind)
         run_all(pieces)
 
-    @torch.no_grad()
     def settle(self) -> None:
         """Bring everything up to date."""
-        parameters = [one for group in self.param_groups for one in group["params"]]
-        known = [one for one in parameters if one in self.state]
-        run_all([piece for one in known for piece in self._missed(one)])
+        self.catch_up((one, None) for group in self.param_groups for one in group["params"])
 
     @torch.no_grad()
     def settled(self, parameter: Tensor) -> Tensor:
@@ -152,17 +151,6 @@ class LazyOptimizer(torch.optim.Optimizer):
             for name in ("last", "rule"):
                 if parameter in self.state:
                     self.state[parameter][name] = state_dict["state"][number][name]
-
-    def _missed(
-        self, parameter: Tensor, behind: Array | None = None
-    ) -> list[Callable[[], None]]:
-        """Return the work of bringing a parameter's rows up to date; None is all behind."""
-        state = self.state[parameter]
-        if behind is None:
-            behind = _behind(state)
-        if len(behind) > 0:
-            increment_version(parameter)
-        return self._bring_up(parameter, state, behind)
 
     def _bring_up(
         self, weight: Tensor, state: dict[str, Tensor], rows: Array, grads: Array | None = None

@@ -22,7 +22,7 @@ from fairtopk.kernels.random import key_of
 from fairtopk.kernels.threads import seeded, torch_on_one_thread
 from fairtopk.lists.batch import Batch
 from fairtopk.models.optimizers import LazyMomentum, LazyOptimizer, check_values, state_layout
-from fairtopk.training.samplers import ModelAwareSampler, Sampler
+from fairtopk.training.samplers import ListSampler, Sampler
 
 REMEDY = "lower the learning rate or the weight of the penalty"
 
@@ -205,7 +205,7 @@ class Trainer:
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first, number = progress.step, progress.epoch + 1
         broken = f"is no longer finite in {phase.name}, epoch {number}, step"
-        if first == 0 and isinstance(phase.sampler, ModelAwareSampler):
+        if first == 0 and isinstance(phase.sampler, ListSampler):
             phase.sampler.refresh(self.scorer)
         # Algorithm 1, line 1: for t = 0, ..., T - 1; lines 2-3: the batches B, B_q, B_a, B_b
         for batch in phase.sampler.epoch(epoch, batch_size=self.batch_size, first=first):
@@ -293,7 +293,7 @@ class Trainer:
             for name, value in kept.items():
                 tensors[f"optimizer.{number}.{name}"] = torch.as_tensor(value)
         # Before an epoch a sampler looks at the model anew.
-        if self.progress.step and isinstance(phase.sampler, ModelAwareSampler):
+        if self.progress.step and isinstance(phase.sampler, ListSampler):
             for name, value in phase.sampler.state_dict().items():
                 tensors[f"sampler.{name}"] = value
         return tensors
@@ -309,7 +309,7 @@ class Trainer:
         check_progress(found, self.stretches())
         self._check_state(tensors, found, model)
         phase = self._phase(found)
-        if found.step and isinstance(phase.sampler, ModelAwareSampler):
+        if found.step and isinstance(phase.sampler, ListSampler):
             phase.sampler.load_state_dict(under("sampler", tensors))
         before = {name: value.clone() for name, value in phase.objective.state_dict().items()}
         try:
@@ -343,7 +343,7 @@ class Trainer:
         wanted = {f"scorer.{name}": value for name, value in weights.items()}
         remembered = state_layout(phase.optimizer) if stepped else {}
         wanted |= {f"optimizer.{name}": value for name, value in remembered.items()}
-        seen = progress.step > 0 and isinstance(phase.sampler, ModelAwareSampler)
+        seen = progress.step > 0 and isinstance(phase.sampler, ListSampler)
         apart = ("objective.", "sampler.") if seen else ("objective.",)
         own = {name: value for name, value in tensors.items() if not name.startswith(apart)}
         check_state_tensors(own, wanted)

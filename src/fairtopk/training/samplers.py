@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -69,20 +69,6 @@ class Sampler(Protocol):
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every query's list once; batches before `first` are left out."""
-
-
-@runtime_checkable
-class ModelAwareSampler(Protocol):
-    """A sampler that looks at the model before each epoch, and remembers what it saw."""
-
-    def refresh(self, scorer: nn.Module) -> None:
-        """Look at the model; called before the first list of an epoch is drawn."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return what was seen, for a run that goes on in the middle of the epoch."""
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go back to what was seen."""
 
 
 class ListSampler:
