@@ -141,8 +141,8 @@ def _notes(view: curves.View, gap: str, tests: curves.Tests, number_of_tests: in
         )
     if tests:
         notes.append(
-            f"▲ ▼: differs from {view.base.name} (p < {curves.LEVEL:g} with Holm's correction for "
-            f"the {number_of_tests} tests of this table); green is better. The test is a "
+            f"▲ ▼: differs from {view.base.name} (p < {curves.LEVEL:g} with Holm's correction "
+            f"for the {number_of_tests} tests of this table); green is better. The test is a "
             f"paired randomisation over lists of the difference from the colour-blind run of "
             f"the same seed, averaged over seeds: it shows that these models differ, not that "
             f"other seeds would."
