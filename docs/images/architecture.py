@@ -26,7 +26,7 @@ ROOMS = [
     ("data", "files and frames to checked arrays"),
     ("kernels, checks, storage ...", "compiled loops, checked values, files"),
 ]
-# Number of a step, and what happens there, by room; arrows follow the numbers.
+# Number of a step, and what happens there, by room; the numbers give the order.
 WAYS = {
     "fairtopk train": (
         "#3b5b92",
@@ -37,7 +37,7 @@ WAYS = {
             "training": (5, "samplers.py draws a Batch; 8: loop.py steps"),
             "objectives": (7, "objective.py: Estimate(value, grad)"),
             "models": (6, "scores of the batch, [Q, L]"),
-            "metrics": (10, "values per list: metrics.json"),
+            "metrics": (10, "values per list; runs writes metrics.json"),
             "lists": (4, "users.py, queries.py: split"),
             "data": (3, "registry.py: load"),
         },

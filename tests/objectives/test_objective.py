@@ -17,7 +17,7 @@ from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, met
 from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective, list_spread
 
-ROOMS = ("lists", "metrics", "training")
+ROOMS = ("kernels", "lists", "metrics", "training")
 
 
 def ragged(seed: int, *, n_groups: int = 2, n_lists: int = 4, length: int = 9) -> Batch:

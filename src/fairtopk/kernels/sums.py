@@ -131,7 +131,7 @@ def list_sums(
     high = np.where(there, top.scores[:, :1], 0)
     total = np.exp(np.where(there, top.log_sum[:, None] - high, 0))
     share = np.exp(top.scores - high)
-    share /= total.astype(share.dtype)
+    share /= total.astype(share.dtype)  # Eq. 5
     ranking = Ranking(top.column, share, lists.group, relevance)
     return _sums(ranking, lists.n_groups, value, ks)
 
@@ -215,11 +215,11 @@ def _add_lists(
             one, grade = groups[row, slot], grades[row, slot]
             sums.everyone[row, 0, cut] += ranking.exposure[row, place]
             if one >= 0:
-                sums.exposure[row, one, cut] += ranking.exposure[row, place]
+                sums.exposure[row, one, cut] += ranking.exposure[row, place]  # Eq. 9
                 sums.discount[row, one, cut] += worth[place]
                 sums.members[row, one, cut] += 1
             if grade > 0:
-                sums.dcg[row, cut] += (2.0**grade - 1) * worth[place]
+                sums.dcg[row, cut] += (2.0**grade - 1) * worth[place]  # Eq. 1
 
 
 class Ranked(NamedTuple):

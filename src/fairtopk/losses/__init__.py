@@ -193,8 +193,8 @@ class RankingLoss(ScoreLoss):
         n_queries: Number of queries, if known: query numbers from 0, below this, need no
             look-up, and have their rows from the start.
         n_groups: Number of groups.
-        preset: Source of settings that are not given: "default", "paper" (Algorithm 1 as
-            written) or "released" (the settings of the authors' code).
+        preset: Source of settings that are not given: "default", "paper" (Algorithm 1;
+            departures stand at `PRESETS`) or "released" (the settings of the authors' code).
         settings: Fields of `ObjectiveSettings`, such as `k`, `c` or `c_relative`, `gamma_0`,
             `gamma_u`. Those that the method does not use are ignored.
 

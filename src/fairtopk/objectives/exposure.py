@@ -61,7 +61,7 @@ def group_exposure(log_u_g: Tensor, log_u_q: Tensor, n_items: Tensor) -> Tensor:
         n_items: n, ``[Q, 1]``.
     """
     # A mean exposure is at most 1; a stale average could claim more.
-    return ((log_u_g - log_u_q).exp() / n_items).clamp(max=1)  # Eq. 5
+    return ((log_u_g - log_u_q).exp() / n_items).clamp(max=1)  # Eq. 5, averaged over a group
 
 
 def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
@@ -85,9 +85,10 @@ class ExposureDisparity(nn.Module):
     """Estimate the penalty U and its gradient with respect to scores.
 
     With the averages u_g and u_q of Eq. 21, U = f(u_1, ..., u_G, u_q), where
-    E_g = u_g / (n u_q). n is the number of items that the list represents. Each group keeps a
-    u_q of its own, which is updated by the same lists as its u_g. With a common one, a shift of
-    all scores while a list lacks the group would look like a gap.
+    E_g = u_g / (n u_q). n is the number of items that the list represents (the paper's |S_q|; a
+    uniform sample stands for itself). Each group keeps a u_q of its own, which is updated by
+    the same lists as its u_g. With a common one, a shift of all scores while a list lacks the
+    group would look like a gap.
 
     Args:
         n_queries: Rows of the per-query tables (N).

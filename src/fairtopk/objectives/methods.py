@@ -278,7 +278,8 @@ class DprSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, s
 # A preset is a row of values; other settings keep their defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Algorithm 1 as written, but averages are read new and start at the first value.
+    # Algorithm 1 as written, but averages and lambda are read new, averages start at the first
+    # value, and the optimizer is set apart (training.optimizer).
     "paper": {"threshold": "tracked", "beta": 2.0, "beta_of": "score", "gamma_u": 0.2},
     # The values in the authors' code, without its swapped labels and 1e-10 denominators.
     "released": {

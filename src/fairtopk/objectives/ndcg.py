@@ -115,7 +115,8 @@ def surrogate_rank(scores: Tensor, weight: Tensor, *, rows: int, margin: float) 
         rows: How many leading slots need their g (R).
         margin: The hinge's c.
     """
-    # g_i = mean_j max(h_j - h_i + c, 0)^2: Eq. 2 with the surrogate, as in Eqs. 3 and 15
+    # g_i = mean_j max(h_j - h_i + c, 0)^2: Eq. 2 with the surrogate, as in Eqs. 3 and 15 (as it
+    # is written: `hinge_table`)
     way: type[torch.autograd.Function] = SortedHinge
     if rows * scores.shape[1] <= DENSE_LIMIT:
         if scores.device.type != "cpu" or scores.dtype not in (torch.float32, torch.float64):

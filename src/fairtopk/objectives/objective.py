@@ -1,21 +1,23 @@
 """The objective of a method: ranking loss plus C times exposure penalty (Eqs. 8 and 14).
 
-Both parts are averaged over queries. A call takes lines 4 to 10 of Algorithm 1: it updates
-every average and returns the objective's value and its gradient with respect to scores. Where
-the paper's equations are computed (files of this folder, unless a room comes first):
+Both parts are averaged over queries; the paper divides the ranking loss by |S|, the number of
+pairs, so that its C is smaller by the mean length of lists. A call takes lines 4 to 10 of
+Algorithm 1: it updates every average and returns the objective's value and its gradient with
+respect to scores. By default lambda is exact and u_g has no memory; the preset "paper" tracks
+both. Where the paper's equations are (files of this folder, unless a room comes first):
 
 | paper | code |
 | --- | --- |
-| Eqs. 1-2 NDCG, rank | `metrics.ndcg`, `lists.batch.rank` |
+| Eqs. 1-2 NDCG, rank | `metrics.ndcg` by `kernels.sums.list_sums`; `lists.batch.rank` |
 | Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
-| Eq. 5 exposure | `exposure.group_exposure` |
+| Eq. 5 exposure, averaged over a group | `exposure.group_exposure` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
 | Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap`, `metrics.gaps.softmax_exposure` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
 | Eq. 10 lambda | `threshold.topk_threshold` |
 | Eq. 11 selector psi | `threshold.select` |
-| Eq. 13 smoothed problem G | `threshold.threshold_objective` |
+| Eq. 13 smoothed problem G (to read, and for tests) | `threshold.threshold_objective` |
 | its derivatives G', G'' | `threshold.threshold_derivatives` |
 | Eq. 16 f' | `ndcg.ndcg_slope` |
 | Eq. 17 u_qi; Eq. 18 G1 | `ndcg.NdcgSurrogate.forward` |
@@ -24,8 +26,9 @@ the paper's equations are computed (files of this folder, unless a room comes fi
 | Eq. 22 nabla f, G2 | `exposure.ExposureDisparity.forward` |
 | Eq. 23 s, v, lambda | `threshold.TopThreshold.forward` |
 | moving averages of Eqs. 17, 21, 23 | `averages.MovingAverage.update` |
-| Algorithm 1, lines 1-12 | `training.loop.train_step` |
-| Algorithm 1, lines 2-3 | `training.samplers.ListSampler.draw` |
+| Algorithm 1, lines 1-3 | `training.loop.Trainer._epoch` |
+| the batches of lines 2-3 | `training.samplers.ListSampler.epoch` |
+| Algorithm 1, lines 4-12 | `training.loop.train_step` |
 | Algorithm 1, lines 4-10 | `objective.Objective.forward` |
 | Algorithm 1, lines 11-12 | `training.loop.algorithm_1_optimizer` |
 """
@@ -111,7 +114,7 @@ class Objective(nn.Module):
             "penalty_norm": penalty.grad.norm(),
             **self.last,
         }
-        value = ranking.value + penalty.value  # Eq. 14
+        value = ranking.value + penalty.value  # Eq. 14: L + C U; C is in the penalty
         grad = ranking.grad + penalty.grad  # line 11: G1 + C G2
         return Estimate(value, grad.masked_fill(~batch.valid, 0) if padded else grad)
 

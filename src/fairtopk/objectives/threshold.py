@@ -120,6 +120,7 @@ class TopThreshold(nn.Module):
         s = self.s_q.update(batch.query, curvature, where=defined)  # Eq. 23, s_{q,t+1}
         v = self.v_q.update(batch.query, slope, where=defined)  # Eq. 23, v_{q,t+1}
         lam = old - settings.eta_0 * v  # Eq. 23, lambda_{q,t+1}
+        # psi and d lambda / d h read the new lambda and s; the paper's Eq. 20 the old ones.
         if self.training and torch.is_grad_enabled():
             self.lam[batch.query[defined]] = lam[defined].to(self.lam.dtype)
         # d lambda / d h = -(d2G / dl dh) / s. Without tau_2 there is no curvature where no
@@ -134,6 +135,8 @@ def threshold_objective(
     scores: Tensor, weights: Tensor, lam: Tensor, top: Tensor, *, tau_1: float, tau_2: float
 ) -> Tensor:
     """Return G(lambda) of Eq. 13, ``[Q]``; `TopThreshold` steps towards its minimiser.
+
+    Training needs only the derivatives below; tests compare them with this.
 
     Args:
         scores: Model scores, finite also on padding, ``[Q, L]``.

@@ -68,7 +68,9 @@ def train_step(
         return math.nan
     optimizer.zero_grad()
     torch.autograd.backward(inputs, grads)  # line 10: G1 + C G2 in the weights w
-    optimizer.step()  # line 11: z; line 12: w
+    # Lines 11 and 12: z and w, by `algorithm_1_optimizer` where optimizer = "momentum"; the
+    # default is Adam.
+    optimizer.step()
     return value
 
 
@@ -85,7 +87,8 @@ def algorithm_1_optimizer(
     """
     momentum = LazyMomentum if lazy else torch.optim.SGD
     keep = 1 - gamma_5
-    # line 11: z <- (1 - gamma_5) z + gamma_5 (G1 + C G2); line 12: w <- w - eta_1 z
+    # line 11: z <- (1 - gamma_5) z + gamma_5 (G1 + C G2); line 12: w <- w - eta_1 z. Torch's
+    # first z is the whole gradient, not gamma_5 of it.
     return momentum(parameters, momentum=keep, dampening=keep, weight_decay=weight_decay)
 
 

@@ -140,6 +140,7 @@ class ListSampler:
         head = no_head if self.head is None else self.head[users]
         rated = UserItems(users, train.offsets, train.item)
         parts = (sizes.rated, sizes.unrated, sizes.top)
+        # Line 2: B, the rated items, and B_q, the sample of the list
         item, slot, mask = training_lists(rated, head, self.n_items, parts, key)
         relevance = np.zeros(item.shape, np.float32)
         relevance[:, : sizes.rated] = np.where(slot >= 0, train.rating[slot], 0)
@@ -155,7 +156,7 @@ class ListSampler:
                 for whole, part in zip(wholes, drawn, strict=True)
             ]
             weight *= np.hstack(shares).astype(np.float32)
-        if sizes.per_group:
+        if sizes.per_group:  # line 3: B_a, B_b
             apart, label = group_lists(users, self.by_group, sizes.per_group, key)
             none = np.zeros(apart.shape, np.bool_)
             item, mask = np.hstack([item, apart]), np.hstack([mask, none])
@@ -176,7 +177,7 @@ class ListSampler:
         checked_whole("epoch", epoch, least=0)
         checked_whole("first", first, least=0)
         order = np.random.default_rng([self.seed, epoch]).permutation(len(self.n_relevant))
-        for start in range(first * batch_size, len(order), batch_size):
+        for start in range(first * batch_size, len(order), batch_size):  # line 2: B_Q
             yield self.draw(order[start : start + batch_size], epoch=epoch)
 
     def refresh(self, scorer: nn.Module) -> None:
