@@ -41,17 +41,11 @@ def evaluate(
 
 
 class GapContext(NamedTuple):
-    """Chance level, spread and parity of the lists that gaps were measured on.
+    """Chance level, spread and parity of the lists that gaps were measured on."""
 
-    Attributes:
-        floors: The chance floor of every gap at each K, as `chance_floors` names them.
-        spread: Standard deviation of the scores of each list, ``[Q]``.
-        overall: Values of all lists together, RSP and REO at each K, as `parities` names them.
-    """
-
-    floors: dict[str, chance.Floor]
-    spread: Tensor
-    overall: Mapping[str, Overall] = NOTHING
+    floors: dict[str, chance.Floor]  # of every gap at each K, as `chance_floors` names them
+    spread: Tensor  # standard deviation of the scores of each list, [Q]
+    overall: Mapping[str, Overall] = NOTHING  # RSP and REO at each K, as `parities` names them
 
 
 def gap_context(
@@ -144,21 +138,13 @@ def evaluate_full_with_context(
 
 
 class FullBlock(NamedTuple):
-    """Lists of the whole catalogue, of which only the top is there.
+    """Lists of the whole catalogue, of which only the top is there."""
 
-    Attributes:
-        places: Those of the longest top.
-        size: Items of each group in the whole list, ``[Q, G]``.
-        relevant: The same of relevant items, ``[Q, G]``.
-        ideal: Ideal DCG at each K, ``[Q, K]``.
-        spread: Standard deviation of the scores of the whole list, ``[Q]``.
-    """
-
-    places: Places
-    size: NDArray[np.int64]
-    relevant: NDArray[np.int64]
-    ideal: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    places: Places  # those of the longest top
+    size: NDArray[np.int64]  # items of each group in the whole list, [Q, G]
+    relevant: NDArray[np.int64]  # the same of relevant items, [Q, G]
+    ideal: NDArray[np.float64]  # ideal DCG at each K, [Q, K]
+    spread: NDArray[np.float64]  # standard deviation of the scores of the whole list, [Q]
 
 
 def _full(

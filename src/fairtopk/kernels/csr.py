@@ -53,21 +53,15 @@ def offsets_of(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
     return offsets
 
 
+@compiled
 def stable_order(keys: NDArray[np.integer], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows grouped by key, those of one key in their given order (counting sort)."""
     order = np.empty(len(keys), np.int64)
-    _fill_order(keys, offsets[:-1].copy(), order)
-    return order
-
-
-@compiled
-def _fill_order(
-    keys: NDArray[np.integer], following: NDArray[np.int64], order: NDArray[np.int64]
-) -> None:
-    """Fill in the order; `following` is where the next row of each key goes."""
+    following = offsets.copy()  # where the next row of each key goes
     for row in range(len(keys)):
         order[following[keys[row]]] = row
         following[keys[row]] += 1
+    return order
 
 
 @compiled

@@ -73,42 +73,30 @@ def normal(state: np.uint64) -> float:
     return radius * math.cos(2.0 * math.pi * uniform(advance(state)))
 
 
+@compiled
 def normals(seed: int, purpose: int, count: int) -> NDArray[np.float64]:
     """Return one standard normal number of each stream (seed, purpose, 0), ..., ``[count]``."""
     values = np.empty(count, np.float64)
-    _fill_normals(seed, purpose, values)
+    for row in range(count):
+        values[row] = normal(stream(seed, purpose, row))
     return values
 
 
 @compiled
-def _fill_normals(seed: int, purpose: int, values: NDArray[np.float64]) -> None:
-    for row in range(len(values)):
-        values[row] = normal(stream(seed, purpose, row))
-
-
 def alias_table(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return a table for drawing rows in proportion to `weight` in constant time (Vose).
 
     A place k drawn uniformly stands for itself with chance ``keep[k]``, else for ``alias[k]``.
     """
-    total = 0.0
-    for one in weight.tolist():  # one after the other: numpy's sum has another last bit
-        total += one
-    keep = weight * (len(weight) / total)
-    alias = np.arange(len(weight), dtype=np.int32)
-    _share_out(keep, alias, np.empty(len(weight), np.int64))
-    return keep, alias
-
-
-@compiled
-def _share_out(
-    keep: NDArray[np.float64], alias: NDArray[np.int32], stack: NDArray[np.int64]
-) -> None:
-    """Let places with chance to spare stand for rows with too much; `stack` is room."""
-    # One stack grows from each end: places with chance to spare, and rows with too much.
-    count = len(keep)
-    spare, excess = 0, count
+    count, total = len(weight), 0.0
     for row in range(count):
+        total += weight[row]
+    keep, alias = np.empty(count, np.float64), np.empty(count, np.int32)
+    # Places with chance to spare will stand for rows with too much; one stack of each grows
+    # from either end.
+    stack, spare, excess = np.empty(count, np.int64), 0, count
+    for row in range(count):
+        keep[row], alias[row] = weight[row] * (count / total), row
         if keep[row] < 1.0:
             stack[spare] = row
             spare += 1
@@ -124,6 +112,7 @@ def _share_out(
             excess += 1
             stack[spare] = giver
             spare += 1
+    return keep, alias
 
 
 @compiled

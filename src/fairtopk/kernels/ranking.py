@@ -33,31 +33,18 @@ NO_ITEMS = np.empty(0, np.int32)
 
 
 class Work(NamedTuple):
-    """Room for one row of up to n scores.
+    """Room for one row of up to n scores."""
 
-    Attributes:
-        row: The scores, ``[n]``.
-        bits: The memory of the scores, read as whole numbers.
-        signed: Keys, as they are written, ``[n]``.
-        keys: The memory of `signed`, as keys are compared.
-        power: The memory of `signed`, as floats.
-        exponential: Exponentials of the scores, ``[n]``.
-        best: The best key of each run of columns, ``[n]``.
-        chosen: Keys of some columns, and room to sort them, ``[2, n]``.
-        column: Those columns, and room to sort them, ``[2, n]``.
-        starts: Where the keys with each value of a byte go, ``[256]``.
-    """
-
-    row: Floats
-    bits: Signed
-    signed: Signed
-    keys: Unsigned
-    power: Floats
-    exponential: Floats
-    best: Unsigned
-    chosen: Unsigned
-    column: NDArray[np.int32]
-    starts: NDArray[np.int64]
+    row: Floats  # the scores, [n]
+    bits: Signed  # the memory of the scores, read as whole numbers
+    signed: Signed  # keys, as they are written, [n]
+    keys: Unsigned  # the memory of `signed`, as keys are compared
+    power: Floats  # the memory of `signed`, as floats
+    exponential: Floats  # exponentials of the scores, [n]
+    best: Unsigned  # the best key of each run of columns, [n]
+    chosen: Unsigned  # keys of some columns, and room to sort them, [2, n]
+    column: NDArray[np.int32]  # those columns, and room to sort them, [2, n]
+    starts: NDArray[np.int64]  # where the keys with each value of a byte go, [256]
 
 
 def room_for(n: int, dtype: np.dtype[np.floating]) -> Work:
@@ -186,35 +173,20 @@ def fill_exponentials(
 
 
 class Top(NamedTuple):
-    """The best scores of each row.
+    """The best scores of each row, and two sums over all of it, NaN where not asked for."""
 
-    Attributes:
-        column: Where they stand, ``[Q, k]``; -1 past the end of a row with fewer.
-        scores: Never rising, -inf past the end, ``[Q, k]``.
-        log_sum: Logarithm of the sum of exponentials of the whole row, ``[Q]``; NaN where it
-            was not asked for.
-        spread: Population standard deviation of the whole row, ``[Q]``; NaN where it was not
-            asked for, or nothing is there.
-    """
-
-    column: NDArray[np.int32]
-    scores: Floats
-    log_sum: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    column: NDArray[np.int32]  # where they stand, -1 past the end of a row with fewer, [Q, k]
+    scores: Floats  # never rising, -inf past the end, [Q, k]
+    log_sum: NDArray[np.float64]  # logarithm of the row's sum of exponentials, [Q]
+    spread: NDArray[np.float64]  # the row's population standard deviation, NaN if empty, [Q]
 
 
 class UserItems(NamedTuple):
-    """Items of each row's user.
+    """Items of each row's user."""
 
-    Attributes:
-        user: The user of each row, ``[Q]``.
-        offsets: CSR offsets of the users' items.
-        item: The items, as columns of the row.
-    """
-
-    user: NDArray[np.integer]
-    offsets: NDArray[np.int64]
-    item: NDArray[np.int32]
+    user: NDArray[np.integer]  # of each row, [Q]
+    offsets: NDArray[np.int64]  # CSR offsets of the users' items
+    item: NDArray[np.int32]  # the items, as columns of the row
 
 
 def top_of(

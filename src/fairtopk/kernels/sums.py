@@ -37,76 +37,46 @@ NOTIONS = 4  # of what a group gets; see `gap_totals`
 
 
 class Places(NamedTuple):
-    """The first places of ranked lists.
+    """The first places of ranked lists."""
 
-    Attributes:
-        exposure: Softmax over the whole list, by place, ``[Q, H]``.
-        group: Group numbers by place, -1 unknown, ``[Q, H]``.
-        relevance: Grades by place, ``[Q, H]``.
-        length: How many of the places a list has, ``[Q]``.
-    """
-
-    exposure: Floats
-    group: Whole
-    relevance: Floats
-    length: Slots
+    exposure: Floats  # softmax over the whole list, by place, [Q, H]
+    group: Whole  # numbers by place, -1 unknown, [Q, H]
+    relevance: Floats  # grades by place, [Q, H]
+    length: Slots  # how many of the places a list has, [Q]
 
 
 class Lists(NamedTuple, Generic[T]):
-    """Lists by slot, of which every value has been checked.
+    """Lists by slot, of which every value has been checked."""
 
-    Attributes:
-        scores: Finite where the mask is True, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-        relevance: Grades, ``[Q, L]``; in the metrics ``[1, 1]`` if one for all items.
-        group: Group numbers, -1 unknown and on padding; shaped like `relevance`.
-        n_groups: How many groups there are.
-    """
-
-    scores: T
-    mask: T
-    relevance: T
-    group: T
+    scores: T  # finite where the mask is True, [Q, L]
+    mask: T  # False on padding, [Q, L]
+    relevance: T  # grades, [Q, L]; in the metrics [1, 1] if one for all items
+    group: T  # numbers, -1 unknown and on padding; shaped like `relevance`
     n_groups: int
 
 
 class Ranking(NamedTuple):
-    """Lists whose items are ranked as far as the longest top.
+    """Lists whose items are ranked as far as the longest top."""
 
-    Attributes:
-        slot: The slot of the item in each place, -1 past the last one, ``[Q, H]``.
-        exposure: By place, ``[Q, H]``.
-        group: By slot, ``[Q, L]``.
-        relevance: By slot, ``[Q, L]``.
-    """
-
-    slot: NDArray[np.int32]
-    exposure: Floats
-    group: Whole
-    relevance: Floats
+    slot: NDArray[np.int32]  # of the item in each place, -1 past the last one, [Q, H]
+    exposure: Floats  # by place, [Q, H]
+    group: Whole  # by slot, [Q, L]
+    relevance: Floats  # by slot, [Q, L]
 
 
 class Tops(NamedTuple, Generic[T]):
     """Sums over the top of lists at each of K cuts; e is the softmax over the whole list.
 
-    Attributes:
-        exposure: Of e over the items of each group, ``[Q, G, K]``.
-        discount: Of what their places are worth, 1 / log2(1 + rank) unless another worth is
-            given, ``[Q, G, K]``.
-        members: Their number, ``[Q, G, K]``.
-        everyone: Of e over all items, of unknown group too, ``[Q, 1, K]``.
-        size: Items of each group in the whole list, n_g, ``[Q, G, 1]``.
-        dcg: Of (2^y - 1) times what their places are worth, ``[Q, K]``.
-        ideal: The same in the best order of the list, ``[Q, K]``.
+    A place is worth 1 / log2(1 + rank) unless another worth is given.
     """
 
-    exposure: T
-    discount: T
-    members: T
-    everyone: T
-    size: T
-    dcg: T
-    ideal: T
+    exposure: T  # of e over the items of each group, [Q, G, K]
+    discount: T  # of what their places are worth, [Q, G, K]
+    members: T  # their number, [Q, G, K]
+    everyone: T  # of e over all items, of unknown group too, [Q, 1, K]
+    size: T  # items of each group in the whole list, n_g, [Q, G, 1]
+    dcg: T  # of (2^y - 1) times what their places are worth, [Q, K]
+    ideal: T  # the same in the best order of the list, [Q, K]
 
 
 def discounts(places: int) -> Doubles:
@@ -223,63 +193,37 @@ def _add_lists(
 
 
 class Ranked(NamedTuple):
-    """Lists in ranked order.
+    """Lists in ranked order."""
 
-    Attributes:
-        exposure: Softmax over the whole list, by place, as far as the longest top, ``[Q, H]``.
-        group: Group numbers by place, -1 unknown and on padding, ``[Q, L]``.
-    """
-
-    exposure: Floats
-    group: Whole
+    exposure: Floats  # softmax over the whole list, by place, up to the longest top, [Q, H]
+    group: Whole  # numbers by place, -1 unknown and on padding, [Q, L]
 
 
 class Key(NamedTuple):
-    """Where the random numbers of some shuffles come from.
+    """Where the random numbers of some shuffles come from."""
 
-    Attributes:
-        seed: Of all shuffles.
-        first_list: Number of the first list among all that are shuffled.
-        first_round: Number of the first shuffle of each list.
-    """
-
-    seed: int
-    first_list: int
-    first_round: int
+    seed: int  # of all shuffles
+    first_list: int  # number of the first list among all that are shuffled
+    first_round: int  # number of the first shuffle of each list
 
 
 class Heads(NamedTuple):
-    """The first places of ranked lists, as far as the longest top.
+    """The first places of ranked lists, as far as the longest top."""
 
-    Attributes:
-        exposure: Softmax over the whole list, by place, ``[Q, H]``.
-        known: Whether the group of the item in each place is known, ``[Q, H]``.
-        worth: What each place is worth, ``[H]``.
-        cut_of: The first top that each place is in, ``[H]``.
-    """
-
-    exposure: Doubles
-    known: NDArray[np.bool_]
-    worth: Doubles
-    cut_of: Slots
+    exposure: Doubles  # softmax over the whole list, by place, [Q, H]
+    known: NDArray[np.bool_]  # whether the group of the item in each place is, [Q, H]
+    worth: Doubles  # of each place, [H]
+    cut_of: Slots  # the first top that each place is in, [H]
 
 
 class Room(NamedTuple):
-    """Room for the shuffles of a list.
+    """Room for the shuffles of a list."""
 
-    Attributes:
-        places: Those with a known label, ``[L]``.
-        labels: Those that are drawn for, ``[L]``.
-        size: Items with each label, ``[G]``.
-        whole: What all known places give to each top, ``[3, K]``.
-        found: What those of each label give, ``[3, G * K]``.
-    """
-
-    places: Slots
-    labels: Slots
-    size: Slots
-    whole: Doubles
-    found: Doubles
+    places: Slots  # those with a known label, [L]
+    labels: Slots  # those that are drawn for, [L]
+    size: Slots  # items with each label, [G]
+    whole: Doubles  # what all known places give to each top, [3, K]
+    found: Doubles  # what those of each label give, [3, G * K]
 
 
 class GroupSums(NamedTuple):

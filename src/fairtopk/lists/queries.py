@@ -85,15 +85,10 @@ def query_parts(
 
 @dataclass(frozen=True, eq=False)
 class QueryPart:
-    """The lists of one part; members are those of `HeldOut`.
+    """The lists of one part; members are those of `HeldOut`."""
 
-    Attributes:
-        data: All documents.
-        user: The numbers of the part's queries, ``[Q]``.
-    """
-
-    data: Features
-    user: NDArray[np.int64]
+    data: Features  # all documents
+    user: NDArray[np.int64]  # numbers of the part's queries, [Q]
 
     def batches(self, *, unrated: int = 0, seed: int = 0) -> list[Batch]:
         """Return the whole lists some at a time; nothing is sampled, whatever the arguments."""

@@ -255,18 +255,11 @@ def _enough_ratings(
 
 
 class Drawn(NamedTuple):
-    """Lists of L slots, of which some hold an item that the user has rated.
+    """Lists of L slots, of which some, or only some of the first R, hold a rated item."""
 
-    Attributes:
-        item: Item numbers, ``[Q, L]``; 0 on padding.
-        slot: Where the rated items stand among all ratings, -1 elsewhere, ``[Q, L]``, or
-            ``[Q, R]`` if they can be in the first R slots only.
-        mask: False on padding, ``[Q, L]``.
-    """
-
-    item: NDArray[np.int32]
-    slot: NDArray[np.int64]
-    mask: NDArray[np.bool_]
+    item: NDArray[np.int32]  # item numbers, 0 on padding, [Q, L]
+    slot: NDArray[np.int64]  # of rated items among all ratings, -1 elsewhere, [Q, L] or [Q, R]
+    mask: NDArray[np.bool_]  # False on padding, [Q, L]
 
 
 @compiled

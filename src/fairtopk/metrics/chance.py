@@ -44,21 +44,13 @@ ROUNDING = 1e-12  # gaps are at most 1; closer ones are the same
 
 
 class Labelled(NamedTuple):
-    """Ranked lists that have at least two groups.
+    """Ranked lists that have at least two groups."""
 
-    Attributes:
-        exposure: Softmax of the scores by place, as far as the longest top, ``[Q, H]``.
-        group: Labels by place, -1 unknown and on padding, ``[Q, L]``.
-        size: Items of each group in the whole list, ``[Q, G]``.
-        whole: Whether `group` has all places; else it has those of the longest top.
-        first: Number of the first list among all that are shuffled.
-    """
-
-    exposure: Tensor
-    group: Tensor
-    size: Tensor
-    whole: bool = True
-    first: int = 0
+    exposure: Tensor  # softmax of the scores by place, as far as the longest top, [Q, H]
+    group: Tensor  # labels by place, -1 unknown and on padding, [Q, L]
+    size: Tensor  # items of each group in the whole list, [Q, G]
+    whole: bool = True  # whether `group` has all places; else it has those of the longest top
+    first: int = 0  # number of the first list among all that are shuffled
 
 
 def labelled_lists(

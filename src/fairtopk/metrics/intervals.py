@@ -105,19 +105,12 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
 
 
 class Ratio(NamedTuple):
-    """What the group that gets least gets, over what the one that gets most gets.
+    """What the group that gets least gets, over what the one that gets most gets."""
 
-    Attributes:
-        value: NaN where fewer than two groups are there.
-        ci95: A 95 % interval of it, by bootstrap over lists.
-        least: Which group gets least, None where `value` is NaN.
-        most: Which group gets most.
-    """
-
-    value: float
-    ci95: tuple[float, float]
-    least: int | None
-    most: int | None
+    value: float  # NaN where fewer than two groups are there
+    ci95: tuple[float, float]  # a 95 % interval of it, by bootstrap over lists
+    least: int | None  # which group gets least, None where `value` is NaN
+    most: int | None  # which gets most
 
 
 class Resampled:

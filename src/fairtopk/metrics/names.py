@@ -9,17 +9,11 @@ MSE = "_mse"
 
 
 class Term(NamedTuple):
-    """A metric, or another word of a report.
+    """A metric, or another word of a report."""
 
-    Attributes:
-        label: Its name in tables and on pages.
-        definition: What it means, in sentences.
-        short: Its name in narrow columns that compare gaps.
-    """
-
-    label: str
-    definition: str = ""
-    short: str = ""
+    label: str  # its name in tables and on pages
+    definition: str = ""  # what it means, in sentences
+    short: str = ""  # its name in narrow columns that compare gaps
 
 
 TERMS = {
