@@ -4,8 +4,7 @@ A full list is the whole catalogue without what the user rated in other parts. O
 it is held; sizes of groups in the rest are counted from CSR arrays (user -> items).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,14 +19,12 @@ from fairtopk.kernels.csr import ideal_dcg
 from fairtopk.kernels.sums import Places
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut
-from fairtopk.metrics import chance
-from fairtopk.metrics.gaps import summarise, summarise_tops, tops_of_places
-from fairtopk.metrics.intervals import Overall, group_counts, parities, parities_of_counts
-from fairtopk.metrics.other import SMALLEST_SPREAD, group_auc, score_spread
+from fairtopk.metrics import chance, intervals
+from fairtopk.metrics.gaps import checked_lists, summarise, summarise_tops, tops_of_places
+from fairtopk.metrics.other import SMALLEST_SPREAD, score_spread
 from fairtopk.models.scoring import score, top_blocks
 
 ENOUGH_SHUFFLES = 100_000  # of all lists together; a third usually gives a chance floor to 1 %
-NOTHING: Mapping[str, Overall] = MappingProxyType({})
 
 
 def evaluate(
@@ -45,7 +42,7 @@ class GapContext(NamedTuple):
 
     floors: dict[str, chance.Floor]  # of every gap at each K, as `chance_floors` names them
     spread: Tensor  # standard deviation of the scores of each list, [Q]
-    overall: Mapping[str, Overall] = NOTHING  # RSP and REO at each K, as `parities` names them
+    overall: dict[str, intervals.Overall]  # RSP and REO at each K, as `parities` names them
 
 
 def gap_context(
@@ -58,8 +55,9 @@ def gap_context(
 ) -> GapContext:
     """Return what tells gaps from chance and from flat scores; all lists are held at once.
 
-    `member` is the argument of `parities`.
+    `member` is the argument of `parities_of_counts`.
     """
+    ks = checked_ks(ks)
     longest = max(batch.mask.shape[1] for batch in blocks)
     scored = [(score(scorer, one), one.group, one.mask, one.relevance) for one in blocks]
     scores, group, mask, relevance = (
@@ -70,14 +68,10 @@ def gap_context(
     )
     shuffles = min(chance.MOST_SHUFFLES, max(2, ENOUGH_SHUFFLES // len(scores)))
     floors = chance.chance_floors(scores, group, ks=ks, mask=mask, shuffles=shuffles, seed=seed)
-    overall = parities(scores, relevance, group, ks=ks, mask=mask, seed=seed, member=member)
+    lists = checked_lists(scores, group, mask, relevance=relevance)
+    counts = intervals.parity_counts(lists, ks)
+    overall = intervals.parities_of_counts(counts, ks, seed=seed, member=member)
     return GapContext(floors, score_spread(scores, mask=mask), overall)
-
-
-def leakage(scorer: nn.Module, blocks: Sequence[Batch]) -> Tensor:
-    """Return how well the scores of each list tell its groups apart, ``[Q]``; `group_auc`."""
-    found = [group_auc(score(scorer, one), one.group, mask=one.mask) for one in blocks]
-    return torch.cat(found)
 
 
 def evaluate_full(
@@ -120,11 +114,11 @@ def evaluate_full_with_context(
         places = block.places
         tops = tops_of_places(places, block.size, block.ideal, ks)
         values.append(summarise_tops(tops, ks))
-        counts["rsp"].append(group_counts(tops))
+        counts["rsp"].append(intervals.group_counts(tops))
         # The same lists with the labels of relevant items alone.
         places = places._replace(group=np.where(places.relevance > 0, places.group, -1))
         tops = tops_of_places(places, block.relevant, block.ideal, ks)
-        counts["reo"].append(group_counts(tops))
+        counts["reo"].append(intervals.group_counts(tops))
         more = chance.floors_of_places(
             block.places, block.size, ks, first=first, shuffles=shuffles, seed=seed
         )
@@ -132,7 +126,7 @@ def evaluate_full_with_context(
         spreads.append(torch.from_numpy(block.spread).clamp(min=SMALLEST_SPREAD))
         first += len(block.size)
     whole = {name: torch.cat(parts) for name, parts in counts.items()}
-    overall = parities_of_counts(whole, ks, seed=seed, member=member)
+    overall = intervals.parities_of_counts(whole, ks, seed=seed, member=member)
     context = GapContext(chance.joined_floors(floors), torch.cat(spreads), overall)
     return _joined(values), context
 

@@ -104,7 +104,7 @@ def metric_calls() -> Iterator[Call]:
         function = getattr(ft.metrics, name)
         if isinstance(function, type) or "scores" not in inspect.signature(function).parameters:
             continue
-        taken = [one for one in inspect.signature(function).parameters if one != "member"]
+        taken = list(inspect.signature(function).parameters)
         given = {one: PLAIN[one] for one in taken if one in PLAIN}
         if "target" in taken:
             given["target"] = 1.0

@@ -262,13 +262,10 @@ def parities(
     ks: Sequence[int],
     mask: Values | None = None,
     seed: int = 0,
-    member: Tensor | None = None,
 ) -> dict[str, Overall]:
     """Return `rsp` and `reo` at every K, from one set of resamples.
 
-    The keys are names like ``rsp@50``. Arguments are those of `reo`, and `member`: which of
-    other groups items of each group are in, 1 or 0, ``[G, P]``. An item may be in several of
-    these; their parity has names like ``rsp_split@50``.
+    The keys are names like ``rsp@50``. Arguments are those of `reo`.
 
     Example:
         >>> import torch
@@ -279,16 +276,15 @@ def parities(
     """
     lists = gaps.checked_lists(scores, groups, mask, relevance=relevance)
     distinct = checked_ks(ks)
-    if member is not None and (member.ndim != 2 or len(member) < lists.n_groups):
-        raise InputError(
-            f"member must have a row for each of {lists.n_groups} groups and a column for "
-            f"each that they are in, got shape {list(member.shape)}"
-        )
-    counts = {
-        name: gaps.measured(group_counts, some, distinct)
-        for name, some in (("rsp", lists), ("reo", _relevant_only(lists)))
+    return parities_of_counts(parity_counts(lists, distinct), distinct, seed=seed)
+
+
+def parity_counts(lists: gaps.CheckedLists, ks: Sequence[int]) -> dict[str, Tensor]:
+    """Return `group_counts` of all items and of relevant ones, by the name of their parity."""
+    return {
+        "rsp": gaps.measured(group_counts, lists, ks),
+        "reo": gaps.measured(group_counts, _relevant_only(lists), ks),
     }
-    return parities_of_counts(counts, distinct, seed=seed, member=member)
 
 
 def group_counts(tops: gaps.Tops) -> Tensor:
@@ -299,7 +295,11 @@ def group_counts(tops: gaps.Tops) -> Tensor:
 def parities_of_counts(
     counts: Mapping[str, Tensor], ks: Sequence[int], *, seed: int, member: Tensor | None = None
 ) -> dict[str, Overall]:
-    """Return parity at every K, given `group_counts` of the items that count, by name."""
+    """Return parity at every K, given `group_counts` of the items that count, by name.
+
+    `member` says which of other groups items of each group are in, 1 or 0, ``[G, P]``. An item
+    may be in several of these; their parity has names like ``rsp_split@50``.
+    """
     if member is not None:
         split = {}
         for name, counted in counts.items():
