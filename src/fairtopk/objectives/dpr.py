@@ -36,46 +36,29 @@ LEAST_OF_WHOLE = 1e-2
 
 
 class ListPairs(NamedTuple):
-    """Pairs of a relevant, or more relevant, item and another of the same list.
+    """Pairs of a relevant, or more relevant, item and another of the same list, ``[n]``."""
 
-    Attributes:
-        query: The list of each pair, ``[n]``.
-        above: The slot of its relevant item, ``[n]``.
-        below: The slot of the other, ``[n]``.
-    """
-
-    query: Tensor
-    above: Tensor
-    below: Tensor
+    query: Tensor  # the list of each pair
+    above: Tensor  # the slot of its relevant item
+    below: Tensor  # the slot of the other
 
 
 class DprInputs(NamedTuple):
-    """The parts of a batch that the three terms read.
+    """The parts of a batch that the three terms read."""
 
-    Attributes:
-        pairs: The pairs of BPR.
-        drawn: Slots whose scores are drawn to N(0, 1) if no moments are given, ``[Q, L]``.
-        heard: Slots that the adversary may see, numbered over all lists, ``[n]``.
-        least: Floor of the variance of drawn scores.
-    """
-
-    pairs: ListPairs
-    drawn: Tensor
-    heard: Tensor
-    least: float = LEAST_VARIANCE
+    pairs: ListPairs  # of BPR
+    drawn: Tensor  # slots whose scores are drawn to N(0, 1) if no moments are given, [Q, L]
+    heard: Tensor  # slots that the adversary may see, numbered over all lists, [n]
+    least: float = LEAST_VARIANCE  # floor of the variance of drawn scores
 
 
 class Labels(NamedTuple):
-    """The labels of items and the groups that they name.
+    """The labels of items and the groups that they name."""
 
-    Attributes:
-        member: 1 for the groups of items with each label, else 0, ``[labels, G]``: the identity
-            if labels are groups; several ones in a row if an item may be in several.
-        n_items: Items with each label, ``[labels]``.
-    """
-
+    # 1 for the groups of items with each label, else 0, [labels, G]: the identity if labels are
+    # groups; several ones in a row if an item may be in several.
     member: Tensor
-    n_items: Tensor
+    n_items: Tensor  # items with each label, [labels]
 
 
 def read_samples(batch: Batch, method: Method) -> DprInputs:
@@ -285,31 +268,20 @@ def list_moments(scores: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class AdversaryInput(NamedTuple):
-    """The scores that the adversary sees, and the groups it has to guess.
+    """The scores that the adversary sees, and the groups it has to guess."""
 
-    Attributes:
-        score: Scores of n items, ``[n]``.
-        member: 1 for the groups of each item, else 0, ``[n, G]``.
-        weight: Weight of each item, ``[n]``.
-    """
-
-    score: Tensor
-    member: Tensor
-    weight: Tensor
+    score: Tensor  # of n items, [n]
+    member: Tensor  # 1 for the groups of each item, else 0, [n, G]
+    weight: Tensor  # of each item, [n]
 
 
 class Answer(NamedTuple):
-    """How well the adversary guesses.
+    """How well the adversary guesses."""
 
-    Attributes:
-        loss: Weighted mean over items of the mean loss over groups, a scalar.
-        grad: Its gradient with respect to the scores, ``[n]``.
-        told_apart: Share of the uncertainty about groups that scores remove: 0 if the
-            adversary guesses no better than without scores; NaN without uncertainty.
-    """
-
-    loss: Tensor
-    grad: Tensor
+    loss: Tensor  # weighted mean over items of the mean loss over groups, a scalar
+    grad: Tensor  # of the loss with respect to the scores, [n]
+    # Share of the uncertainty about groups that scores remove: 0 if the adversary guesses no
+    # better than without scores; NaN without uncertainty.
     told_apart: Tensor
 
 

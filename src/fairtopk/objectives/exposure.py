@@ -33,20 +33,12 @@ FEW_GROUPS = 8  # up to which one pass over the list per group is faster
 
 
 class Disparity(NamedTuple):
-    """The value of a penalty on unequal exposure, its gradient, and the gaps behind it.
+    """The value of a penalty on unequal exposure, its gradient, and the gaps behind it."""
 
-    Attributes:
-        value: Weighted mean over the queries, a scalar.
-        grad: Gradient of the value with respect to scores, ``[Q, L]``.
-        gap: Signed gap of each list, ``[Q]``: exposure of group 0 minus the mean exposure of
-            the other groups present; NaN without such a pair.
-        defined: Which lists have two groups, ``[Q]``.
-    """
-
-    value: Tensor
-    grad: Tensor
-    gap: Tensor
-    defined: Tensor
+    value: Tensor  # weighted mean over the queries, a scalar
+    grad: Tensor  # of the value with respect to scores, [Q, L]
+    gap: Tensor  # `signed_gap` of each list, [Q]
+    defined: Tensor  # which lists have two groups, [Q]
 
 
 def group_exposure(log_u_g: Tensor, log_u_q: Tensor, n_items: Tensor) -> Tensor:

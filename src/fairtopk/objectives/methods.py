@@ -23,59 +23,38 @@ BASELINE = "k-song"  # the colour-blind method that other methods start from
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A row of the table: the parts of a method and all else that depends on its name.
+    """A row of the table: the parts of a method and all else that depends on its name."""
 
-    Attributes:
-        family: What it trains: an `objective` (a ranking loss plus C times an exposure
-            penalty), a ranking loss against an `adversary`, a `game` that ranks whole lists, or
-            a student by `distillation` of a re-ranked teacher.
-        ranking: The ranking loss, or the one registered; see `register_method`.
-        selects: Whether the ranking loss looks at the top K only.
-        fairness: What the exposure penalty looks at: nothing, whole lists (Eq. 7), or the top K
-            (Eq. 11).
-        gamma_u: Weight of a fresh batch in the penalty's averages unless set; 1 has no memory.
-        averages: Whether `gamma_u` may be set.
-        hears: Whose scores an adversary is given: of relevant items, for equal opportunity, or
-            of both items of each pair, for parity.
-        least_groups: Number of item groups without which it cannot be trained.
-        weight_key: The key of its weight in a config; `c_relative` carries over between list
-            lengths.
-        weight_label: What `c` is called.
-        weight_meaning: What `c` weighs.
-        weight_range: The smallest and the largest `c`.
-        default_weight: `c` where neither weight is given; None where one must be.
-        search_scale: Where the search for a goal looks for a weight: its start, the largest,
-            and the factor of a step; no factor means that weights are shares, halved linearly.
-        needs_labels: Whether it needs the groups of items when it ranks.
-        ranks_catalogue: Whether it can rank the whole catalogue.
-        learns_catalogue: Whether it learns the order of the catalogue, not of sampled lists.
-        starts_from: The method whose scorer it starts from; None for its own warm-up alone.
-        is_teacher: Whether other methods start from the scorer that it trains.
-        keeps_last_epoch: Whether the last epoch is kept, not the best: a game against an
-            adversary has no best one, and in the first epochs, where NDCG is high, the
-            adversary has had no effect yet.
-    """
-
+    # What it trains: a ranking loss plus C times an exposure penalty, a ranking loss against an
+    # adversary, a game that ranks whole lists, or a student of a re-ranked teacher.
     family: Literal["objective", "adversary", "game", "distillation"] = "objective"
-    ranking: str | Callable[..., Any] = "ndcg"
-    selects: bool = False
+    ranking: str | Callable[..., Any] = "ndcg"  # the ranking loss; see `register_method`
+    selects: bool = False  # whether the ranking loss looks at the top K only
+    # What the exposure penalty looks at: nothing, whole lists (Eq. 7), or the top K (Eq. 11).
     fairness: Literal["none", "list", "top"] = "none"
-    gamma_u: float = 1.0
-    averages: bool = False
+    gamma_u: float = 1.0  # of a fresh batch in the penalty's averages unless set; 1: no memory
+    averages: bool = False  # whether `gamma_u` may be set
+    # Whose scores an adversary is given: of relevant items, for equal opportunity, or of both
+    # items of each pair, for parity.
     hears: Literal["relevant", "pairs"] = "pairs"
-    least_groups: int = 0
+    least_groups: int = 0  # of items, without which it cannot be trained
+    # The key of its weight in a config; `c_relative` carries over between list lengths.
     weight_key: Literal["c", "c_relative"] = "c_relative"
-    weight_label: str = "C"
-    weight_meaning: str = "weight of 1/2 gap^2"
-    weight_range: tuple[float, float] = (0.0, math.inf)
-    default_weight: float | None = None
-    # The paper's largest C, 1e9, is about 1e4 for lists of 310.
+    weight_label: str = "C"  # what `c` is called
+    weight_meaning: str = "weight of 1/2 gap^2"  # what `c` weighs
+    weight_range: tuple[float, float] = (0.0, math.inf)  # the smallest and the largest `c`
+    default_weight: float | None = None  # `c` without either weight; None where one must be
+    # Where the search for a goal looks for a weight: its start, the largest, and the factor of
+    # a step; no factor means that weights are shares, halved linearly. The paper's largest C,
+    # 1e9, is about 1e4 for lists of 310.
     search_scale: tuple[float, float, float | None] = (1.0, 1e4, 10.0)
-    needs_labels: bool = False
-    ranks_catalogue: bool = True
-    learns_catalogue: bool = False
-    starts_from: str | None = None
-    is_teacher: bool = False
+    needs_labels: bool = False  # whether it needs the groups of items when it ranks
+    ranks_catalogue: bool = True  # whether it can rank the whole catalogue
+    learns_catalogue: bool = False  # whether it learns the catalogue's order, not of samples
+    starts_from: str | None = None  # whose scorer it starts from; None: its own warm-up alone
+    is_teacher: bool = False  # whether other methods start from the scorer that it trains
+    # Whether the last epoch is kept, not the best: a game against an adversary has no best one,
+    # and in the first epochs, where NDCG is high, the adversary has had no effect yet.
     keeps_last_epoch: bool = False
 
     @property

@@ -34,15 +34,10 @@ DENSE_LIMIT = 20_000
 
 
 class Estimate(NamedTuple):
-    """The value of a term on a batch and its gradient.
+    """The value of a term on a batch and its gradient."""
 
-    Attributes:
-        value: Mean over the queries, a scalar.
-        grad: Gradient of the value with respect to scores, ``[Q, L]``.
-    """
-
-    value: Tensor
-    grad: Tensor
+    value: Tensor  # mean over the queries, a scalar
+    grad: Tensor  # of the value with respect to scores, [Q, L]
 
 
 class NdcgSurrogate(nn.Module):

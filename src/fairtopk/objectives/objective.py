@@ -105,7 +105,14 @@ class Objective(nn.Module):
         if padded:
             scores = scores.masked_fill(~batch.valid, 0)
         thresholds = [one(scores, batch) for one in self.thresholds]  # line 8: s, v, lambda
-        ranking = self._ranking_term(scores, batch, thresholds)  # lines 5 and 10: u_qi, G1
+        ranking = Estimate(scores.new_zeros(()), torch.zeros_like(scores))
+        if self.ranking is not None:
+            selection = Selection(torch.ones_like(scores))
+            if self.method.selects:  # K-SONG looks at the top of the largest K
+                relevant = scores[:, : batch.pair.shape[1]]
+                alpha = scores.new_full((len(scores),), self.settings.alpha)
+                selection = select(relevant, thresholds[-1], alpha, self.settings.gradient)
+            ranking = self.ranking(scores, batch, selection)  # lines 5 and 10: u_qi, G1
         penalty = self._penalty_term(scores, batch, thresholds)  # lines 8 and 10: u_g, C G2
         self.last = {
             "ranking": ranking.value,
@@ -121,20 +128,6 @@ class Objective(nn.Module):
     def report(self) -> dict[str, float]:
         """Return the parts of the last call: ranking, penalty, their gradients' norms, ..."""
         return {name: float(part) for name, part in self.last.items()}
-
-    def _ranking_term(
-        self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
-    ) -> Estimate:
-        """Return the ranking loss; K-SONG's looks at the top of the largest K."""
-        if self.ranking is None:
-            return Estimate(scores.new_zeros(()), torch.zeros_like(scores))
-        selection = Selection(torch.ones_like(scores))
-        if self.method.selects:
-            relevant = scores[:, : batch.pair.shape[1]]
-            alpha = scores.new_full((len(scores),), self.settings.alpha)
-            selection = select(relevant, thresholds[-1], alpha, self.settings.gradient)
-        estimate: Estimate = self.ranking(scores, batch, selection)
-        return estimate
 
     def _penalty_term(
         self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]

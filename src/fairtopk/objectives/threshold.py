@@ -27,31 +27,19 @@ BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
 
 
 class Threshold(NamedTuple):
-    """A threshold per list.
+    """A threshold per list."""
 
-    Attributes:
-        lam: The threshold, -inf where the whole list is the top, ``[Q]``.
-        exact: The list's own (K+1)-th largest score, for the log, ``[Q]``.
-        lam_slope: d lambda / d h, ``[Q, L]``; None unless requested.
-    """
-
-    lam: Tensor
-    exact: Tensor
-    lam_slope: Tensor | None = None
+    lam: Tensor  # -inf where the whole list is the top, [Q]
+    exact: Tensor  # the list's own (K+1)-th largest score, for the log, [Q]
+    lam_slope: Tensor | None = None  # d lambda / d h, [Q, L]; None unless requested
 
 
 class Selection(NamedTuple):
-    """How much each slot counts, psi(h - lambda), and how that changes with the scores.
+    """How much each slot counts, psi(h - lambda), and how that changes with the scores."""
 
-    Attributes:
-        psi: Weight of each slot, ``[Q, L]``, or of the first R slots, ``[Q, R]``.
-        slope: psi' in the shape of `psi`; None freezes psi.
-        lam_slope: d lambda / d h, ``[Q, L]``; None freezes lambda.
-    """
-
-    psi: Tensor
-    slope: Tensor | None = None
-    lam_slope: Tensor | None = None
+    psi: Tensor  # weight of each slot, [Q, L], or of the first R slots, [Q, R]
+    slope: Tensor | None = None  # psi' in the shape of psi; None freezes psi
+    lam_slope: Tensor | None = None  # d lambda / d h, [Q, L]; None freezes lambda
 
     def add_selector_gradient(self, grad: Tensor, d_value_d_psi: Tensor) -> None:
         """Add the gradient through psi and lambda to `grad`, ``[Q, L]``, in place.
