@@ -12,6 +12,8 @@ import fairtopk as ft
 from fairtopk.errors import InputError
 from fairtopk.reranking import prefix_table
 from fairtopk.reranking.fa_ir import (
+    CLOSEST,
+    CONSERVATIVE,
     adjusted_counts,
     failure,
     fill_fair_prefixes,
@@ -245,8 +247,8 @@ def test_adjusted_counts_are_the_best_of_all_levels(
     failures = [exact_failure(counts, p) for counts in [[0] * k, *tables]]
     largest = max(value for value in failures if value <= alpha)
     nearest = min(failures, key=lambda value: (abs(value - alpha), value))
-    for conservative, expected in ((True, largest), (False, nearest)):
-        counts, level = adjusted_counts(k, float(p), float(alpha), conservative)
+    for rule, expected in ((CONSERVATIVE, largest), (CLOSEST, nearest)):
+        counts, level = adjusted_counts(k, float(p), float(alpha), rule)
         assert failure(counts, float(p)) == pytest.approx(float(expected), abs=1e-12)
         assert level <= float(alpha)
         if level > 0:

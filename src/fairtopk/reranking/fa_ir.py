@@ -20,6 +20,8 @@ from fairtopk.reranking.lists import Candidates, FairPrefixes, Outcome, Places, 
 
 ROUNDING = 1e-10  # of alpha: a sum that should equal it may be off by so much
 NARROW = 1e-9  # of a level: steps that are nearer to each other may be one, but for rounding
+CLOSEST, CONSERVATIVE, UNADJUSTED = 0, 1, 2
+RULES = {"closest": CLOSEST, "conservative": CONSERVATIVE, "none": UNADJUSTED}
 
 
 @compiled
@@ -70,14 +72,17 @@ def failure(counts: NDArray[np.int64], p: float) -> float:
 
 @compiled
 def adjusted_counts(
-    k: int, p: float, alpha: float, conservative: bool
+    k: int, p: float, alpha: float, rule: int
 ) -> tuple[NDArray[np.int64], float]:
     """Return the `minimum_counts` that fail with probability alpha, and their own level.
 
     Failure is a step function of the level, so alpha lies between two steps in general: it is
-    the lower one if `conservative`, else the one nearest to alpha.
+    the lower one by `CONSERVATIVE`, the one nearest to alpha by `CLOSEST`. `UNADJUSTED` takes
+    alpha for the level.
     """
     high, high_level = minimum_counts(k, p, alpha), alpha
+    if rule == UNADJUSTED:
+        return high, high_level
     high_failure, allowed = failure(high, p), alpha * (1.0 + ROUNDING)
     if high_failure <= allowed:
         return high, high_level
@@ -90,7 +95,7 @@ def adjusted_counts(
             low, low_level, low_failure = counts, level, failed
         else:
             high, high_level, high_failure = counts, level, failed
-    if conservative or alpha - low_failure <= high_failure - alpha:
+    if rule == CONSERVATIVE or alpha - low_failure <= high_failure - alpha:
         return low, low_level
     return high, high_level
 
@@ -181,9 +186,9 @@ def prefix_table(*, k: int, p: float, alpha: float, adjust: str = "closest") -> 
     for name, value in {"p": p, "alpha": alpha}.items():
         if not isinstance(value, Real) or not 0 < value < 1:
             raise InputError(f"{name} must be a number between 0 and 1, got {value!r}")
-    if adjust not in ("closest", "conservative", "none"):
+    if adjust not in list(RULES):
         raise InputError(f"adjust must be closest, conservative or none, got {adjust!r}")
-    counts, alpha_c = _counts(k, p, alpha, adjust)
+    counts, alpha_c = adjusted_counts(k, p, alpha, RULES[adjust])
     return PrefixTable(counts, alpha_c, failure(counts, p))
 
 
@@ -199,11 +204,11 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
     tables = run_all(
         [
             partial(
-                _counts,
+                adjusted_counts,
                 length,
                 settings.p if settings.p is not None else protected / max(items, 1),
                 settings.alpha,
-                settings.adjust,
+                RULES[settings.adjust],
             )
             for length, protected, items in distinct.tolist()
         ]
@@ -226,9 +231,3 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
 
     slot, met = reordered(lists, fill)
     return Outcome(slot, met, why)
-
-
-def _counts(k: int, p: float, alpha: float, adjust: str) -> tuple[NDArray[np.int64], float]:
-    if adjust == "none":
-        return minimum_counts(k, p, alpha), alpha
-    return adjusted_counts(k, p, alpha, adjust == "conservative")

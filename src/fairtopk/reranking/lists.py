@@ -21,23 +21,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Candidates(NamedTuple):
-    """Lists to be put in a new order, on the CPU, ``[Q, L]`` each.
+    """Lists to be put in a new order, on the CPU, ``[Q, L]`` each."""
 
-    Attributes:
-        scores: float32 or float64, finite where the mask is True.
-        mask: False on padding.
-        group: int16 from 0, -1 where unknown and on padding.
-        relevance: What it is worth to expose an item; finite where the mask is True.
-        query: Number of each list, ``[Q]``: what is drawn at random for it hangs on that.
-        names: What the groups are called, by number; empty if they have numbers only.
-    """
-
-    scores: Tensor
-    mask: Tensor
-    group: Tensor
-    relevance: Tensor
-    query: Tensor
-    names: tuple[str, ...] = ()
+    scores: Tensor  # float32 or float64, finite where the mask is True
+    mask: Tensor  # False on padding
+    group: Tensor  # int16 from 0, -1 where unknown and on padding
+    relevance: Tensor  # what it is worth to expose an item; finite where the mask is True
+    query: Tensor  # number of each list, [Q], which determines what is drawn at random for it
+    names: tuple[str, ...] = ()  # of groups, by number; empty if they have numbers only
 
     def called(self, group: int) -> str:
         """Return what a group is called in a sentence."""
@@ -45,19 +36,12 @@ class Candidates(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Some lists by place, from the best score to the worst, padding last.
+    """Some lists by place, from the best score to the worst, padding last."""
 
-    Attributes:
-        rows: Which of all lists these are.
-        scores: ``[B, L]``.
-        group: ``[B, L]``.
-        n_items: ``[B]``.
-    """
-
-    rows: slice
-    scores: NDArray[np.floating]
-    group: NDArray[np.int16]
-    n_items: NDArray[np.int64]
+    rows: slice  # which of all lists these are
+    scores: NDArray[np.floating]  # [B, L]
+    group: NDArray[np.int16]  # [B, L]
+    n_items: NDArray[np.int64]  # [B]
 
 
 class Policy(NamedTuple):
@@ -83,19 +67,12 @@ class Policy(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a re-ranker makes of lists.
+    """What a re-ranker makes of lists."""
 
-    Attributes:
-        slot: The slots in their new order, padding last, ``[Q, L]``.
-        met: Which lists have what was asked for, ``[Q]``.
-        why: Says of a list that has not, why: a clause and what to do about it.
-        policies: One for each list, where its order was drawn.
-    """
-
-    slot: Tensor
-    met: Tensor
-    why: Callable[[int], str]
-    policies: tuple[Policy, ...] = ()
+    slot: Tensor  # the slots in their new order, padding last, [Q, L]
+    met: Tensor  # which lists have what was requested, [Q]
+    why: Callable[[int], str]  # for a list that has not: the reason and what to do, a clause
+    policies: tuple[Policy, ...] = ()  # one for each list, where its order was drawn
 
 
 def reordered(

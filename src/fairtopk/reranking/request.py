@@ -16,19 +16,12 @@ NEEDS_LABELS = "needs group labels when serving"
 
 
 class RerankRequest(NamedTuple):
-    """A re-ranker by name, with its options.
-
-    Attributes:
-        method: Its name.
-        k: Length of the top; None where the lists determine it.
-        options: Those of the method, with groups by name.
-        infeasible: What to do if lists cannot meet the targets: "refuse" all, or "mark" them.
-    """
+    """A re-ranker by name, with its options."""
 
     method: str
-    k: int | None
-    options: Mapping[str, Any]
-    infeasible: str = "refuse"
+    k: int | None  # length of the top; None where the lists determine it
+    options: Mapping[str, Any]  # those of the method, with groups by name
+    infeasible: str = "refuse"  # or "mark": what to do with lists that cannot meet the targets
 
     def checked(self) -> "RerankRequest":
         """Return the same, refusing what no lists can meet."""
@@ -65,17 +58,11 @@ class RerankRequest(NamedTuple):
 
 @dataclass
 class Unmet:
-    """Counts the lists that cannot meet the targets, and remembers the first.
-
-    Attributes:
-        count: How many there are.
-        total: Of how many lists.
-        first: Its number, and the reason as a clause.
-    """
+    """Counts the lists that cannot meet the targets, and remembers the first."""
 
     count: int = 0
-    total: int = 0
-    first: tuple[int, str] | None = None
+    total: int = 0  # of all lists
+    first: tuple[int, str] | None = None  # its number, and the reason as a clause
 
     def describe(self, noun: str, ids: pl.Series) -> str:
         """Return the first such list and the reason; `ids` are those of lists by number."""
