@@ -115,11 +115,7 @@ class ScoreLoss(nn.Module):
         for buffer in self.objective.buffers():
             if buffer.is_floating_point():
                 values = values.to(torch.promote_types(values.dtype, buffer.dtype))
-        batch = self._batch(values, valid, relevance, groups)
-        if query is not None:
-            batch = self._remembered(batch, query, item)
-        elif item is not None:
-            raise InputError("item needs query: surrogate ranks are kept per pair of both")
+        batch = self._batch(values, valid, relevance, groups, query, item)
         # Under autocast some of the sums would be taken in half precision.
         with torch.autocast(values.device.type, enabled=False):
             if query is not None:
@@ -135,9 +131,15 @@ class ScoreLoss(nn.Module):
         return cast(Tensor, value)
 
     def _batch(
-        self, scores: Tensor, mask: Tensor, relevance: Values | None, groups: Values | None
+        self,
+        scores: Tensor,
+        mask: Tensor,
+        relevance: Values | None,
+        groups: Values | None,
+        query: Ids | None,
+        item: Ids | None,
     ) -> Batch:
-        """Return the lists as a batch; the rows of its queries are not known yet."""
+        """Return the lists as a batch, with rows for its queries, and for pairs given items."""
         grades = torch.zeros_like(scores)
         if relevance is not None or self.parts.ranking != "none":
             grades = checked_relevance(cast(Values, relevance), scores, mask)
@@ -156,11 +158,12 @@ class ScoreLoss(nn.Module):
                     f"groups must be numbered from 0 to {self.n_groups - 1}, got "
                     f"{n_found - 1}; make the loss with n_groups={n_found}"
                 )
-        query = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
-        return list_batch(query, grades, group, mask, ideal_k=self.ideal_k)
-
-    def _remembered(self, batch: Batch, query: Ids, item: Ids | None) -> Batch:
-        """Return the batch with the rows of its queries, and of its pairs given items."""
+        first = torch.zeros(len(scores), dtype=torch.int64, device=scores.device)
+        batch = list_batch(first, grades, group, mask, ideal_k=self.ideal_k)
+        if query is None:
+            if item is not None:
+                raise InputError("item needs query: surrogate ranks are kept per pair of both")
+            return batch
         every = torch.ones_like(batch.query, dtype=torch.bool)
         ids = checked_ids("query", query, every, shape=(len(every),))
         if len(ids.unique()) < len(ids):  # type: ignore[no-untyped-call]
