@@ -1,7 +1,8 @@
-"""A trained ranker, of users and items or of features: what it does, and how it is saved."""
+"""A ranker of users and items, or of features: trained, at work, and saved."""
 
+import math
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
 import numpy as np
 import polars as pl
@@ -14,13 +15,14 @@ from fairtopk.checks import checked_whole
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full
-from fairtopk.lists.queries import SLOTS, feature_batches
+from fairtopk.kernels.csr import TRAIN
+from fairtopk.lists.queries import SLOTS, QueryLists, feature_batches
 from fairtopk.lists.users import HeldOut, Lists, Ratings
 from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import RobustSettings
 from fairtopk.rankers import frames
-from fairtopk.rankers.fitting import MOST_WIDTH, FeatureSettings, fit_features, on_table
+from fairtopk.rankers.fitting import MOST_WIDTH, FeatureSettings
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.build import build_model, build_scorer
 from fairtopk.runs.config import Config
@@ -30,23 +32,20 @@ from fairtopk.serving.recommend import Catalogue, catalogue_of
 from fairtopk.storage import Saved, check_tensors
 from fairtopk.training.loop import under
 
+STEPS = 1_500  # that a ranker of features is trained for unless told otherwise
+LEAST_EPOCHS = 30
+WARMUP = 0.2  # share of the epochs that are warm-up
+LAST_PART = 0.75  # of the epochs, after which the rate is a quarter
+
 
 class IdRanker(NamedTuple):
-    """A trained scorer of users and items.
+    """A trained scorer of users and items."""
 
-    Attributes:
-        scorer: Scores batches of users and items.
-        config: What it was made and trained with.
-        catalogue: Users and items by their original ids, and what was rated already.
-        group_names: The groups that it was trained to treat alike.
-        notes: What was found in the data, one sentence each.
-    """
-
-    scorer: nn.Module
-    config: Config
-    catalogue: Catalogue
-    group_names: tuple[str, ...]
-    notes: tuple[str, ...]
+    scorer: nn.Module  # scores batches of users and items
+    config: Config  # what it was made and trained with
+    catalogue: Catalogue  # users and items by their original ids, and what was rated already
+    group_names: tuple[str, ...]  # the groups that it was trained to treat alike
+    notes: tuple[str, ...]  # what was found in the data, one sentence each
 
     @classmethod
     def fit(cls, lists: Lists, config: Config) -> "IdRanker":
@@ -123,35 +122,73 @@ class IdRanker(NamedTuple):
 
 
 class FeatureRanker(NamedTuple):
-    """A trained scorer of features.
+    """A trained scorer of features."""
 
-    Attributes:
-        scorer: Maps features and a mask to scores; of robust, ranks lists with their groups.
-        model: Its name; of robust, that of the scorer that its features come from.
-        hidden: Widths of its hidden layers.
-        names: The features, by name in frames and by place in arrays.
-        by_name: Whether it was fitted on a frame.
-        group_names: The groups that it was trained to treat alike.
-        notes: What was found in the data, one sentence each.
-    """
-
+    # Maps features and a mask to scores; of robust, ranks lists with their groups.
     scorer: FeatureScorer | RobustRanker
-    model: FeatureModel
-    hidden: tuple[int, ...]
-    names: tuple[str, ...]
-    by_name: bool
-    group_names: tuple[str, ...]
-    notes: tuple[str, ...]
+    model: FeatureModel  # its name; of robust, that of the scorer that its features come from
+    hidden: tuple[int, ...]  # widths of its hidden layers
+    names: tuple[str, ...]  # the features, by name in frames and by place in arrays
+    by_name: bool  # whether it was fitted on a frame
+    group_names: tuple[str, ...]  # the groups that it was trained to treat alike
+    notes: tuple[str, ...]  # what was found in the data, one sentence each
 
     @classmethod
     def fit(
         cls, x: Any, y: Any, qid: Any, groups: Any, settings: FeatureSettings
     ) -> "FeatureRanker":
-        """Return a ranker trained on documents with features, relevance, list and group."""
+        """Return a ranker trained on documents with features, relevance, list and group.
+
+        It is warmed up with the list-wise cross-entropy of ListNet, like scorers of users and
+        items, and keeps its last weights: which epoch to stop at is not chosen on any list.
+        """
         table = frames.table_of(x)
         features = frames.features_of(table, y, qid, groups)
+        if settings.method.row.is_fair and len(features.group_names) < 2:
+            raise InputError(
+                f"{settings.method.name} needs documents in at least two groups; give groups"
+            )
+        epochs = settings.epochs
+        if epochs is None:
+            n_steps = math.ceil(features.n_queries / settings.batch_size)
+            epochs = max(math.ceil(STEPS / n_steps), LEAST_EPOCHS)
+        warmup = round(WARMUP * epochs)
+        last = math.ceil(LAST_PART * (epochs - warmup))
+        training: dict[str, Any] = {
+            "warmup_epochs": warmup,
+            "epochs": epochs - warmup,
+            "rate_epochs": [last] if last else [],
+            "batch_size": settings.batch_size,
+        }
+        if settings.rate is not None:
+            training |= {"rate": settings.rate, "warmup_rate": settings.rate}
+        values = {
+            "seed": settings.seed,
+            "data": {"source": "letor"},  # whatever the documents came in
+            "model": {
+                "name": settings.model,
+                "hidden": settings.hidden,
+                "dropout": settings.dropout,
+            },
+            "method": settings.method.model_dump(),
+            "training": training,
+        }
+        config = check_config(values, "FairRanker")
+        every = np.full(features.n_queries, TRAIN)
+        lists = QueryLists(features, every, rule="all for training")
+        trained = build_model(config, lists)
+        trainer = build_trainer(config, lists, trained)
+        with lists.training_threads():
+            for _ in trainer.run():
+                pass
+        # The documents that it was trained on are no part of it.
+        if isinstance(trained, RobustRanker):
+            empty = torch.from_numpy(features.values[:0])
+            scorer: Any = on_table(trained, empty)
+        else:
+            scorer = cast(OfTable, trained).scorer.eval()
         return cls(
-            scorer=fit_features(features, settings),
+            scorer=scorer,
             model=settings.model,
             hidden=settings.hidden,
             names=table.names,
@@ -261,6 +298,14 @@ class FeatureRanker(NamedTuple):
         scores = np.empty(features.n_rows, np.float32)
         scores[features.row] = torch.cat(parts).numpy()
         return scores
+
+
+def on_table(scorer: FeatureScorer | RobustRanker, values: Tensor) -> nn.Module:
+    """Return a scorer of batches whose items are rows of a table of features, ``[n, F]``."""
+    if isinstance(scorer, RobustRanker):
+        assert isinstance(scorer.base, OfTable)
+        return scorer.over(OfTable(scorer.base.scorer, values))
+    return OfTable(scorer, values)
 
 
 def _odd_lists(features: Features, k: int) -> tuple[str, ...]:

@@ -1,40 +1,20 @@
-"""From the parameters of a ranker to a config, and a scorer of features trained by one."""
+"""From the parameters of a ranker to how it is trained."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import numpy as np
-import torch
 from pydantic import ValidationError
-from torch import nn
 
-from fairtopk.checks import (
-    checked_number,
-    checked_text,
-    checked_whole,
-    first_fault,
-    one_or_several_ks,
-)
-from fairtopk.data.features import Features
+from fairtopk import checks
 from fairtopk.errors import InputError, KindError
-from fairtopk.kernels.csr import TRAIN
-from fairtopk.lists.queries import QueryLists
-from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
+from fairtopk.models.features import FeatureModel
 from fairtopk.models.registry import find_model, models_of
 from fairtopk.objectives.methods import METHODS, find_method
-from fairtopk.robust.ranker import RobustRanker
-from fairtopk.runs.build import build_model
 from fairtopk.runs.config import Config, MethodConfig
 from fairtopk.runs.config_file import check_config
-from fairtopk.runs.trainer import build_trainer
 from fairtopk.terminal import shown
 
 BATCH_SIZE, DROPOUT = 32, 0.1
-STEPS = 1_500  # that a ranker is trained for unless told otherwise
-LEAST_EPOCHS = 30
-WARMUP = 0.2  # share of the epochs that are warm-up
-LAST_PART = 0.75  # of the epochs, after which the rate is a quarter
 MOST_WIDTH = 2**16  # of a hidden layer
 C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
@@ -53,62 +33,6 @@ class FeatureSettings(NamedTuple):
     seed: int
 
 
-def fit_features(features: Features, settings: FeatureSettings) -> FeatureScorer | RobustRanker:
-    """Return a scorer of features, trained on all lists.
-
-    It is warmed up with the list-wise cross-entropy of ListNet, like scorers of users and
-    items, and keeps its last weights: which epoch to stop at is not chosen on any list.
-    """
-    if settings.method.row.is_fair and len(features.group_names) < 2:
-        raise InputError(
-            f"{settings.method.name} needs documents in at least two groups; give groups"
-        )
-    epochs = settings.epochs
-    if epochs is None:
-        n_steps = math.ceil(features.n_queries / settings.batch_size)
-        epochs = max(math.ceil(STEPS / n_steps), LEAST_EPOCHS)
-    warmup = round(WARMUP * epochs)
-    last = math.ceil(LAST_PART * (epochs - warmup))
-    training: dict[str, Any] = {
-        "warmup_epochs": warmup,
-        "epochs": epochs - warmup,
-        "rate_epochs": [last] if last else [],
-        "batch_size": settings.batch_size,
-    }
-    if settings.rate is not None:
-        training |= {"rate": settings.rate, "warmup_rate": settings.rate}
-    values = {
-        "seed": settings.seed,
-        "data": {"source": "letor"},  # whatever the documents came in
-        "model": {
-            "name": settings.model,
-            "hidden": settings.hidden,
-            "dropout": settings.dropout,
-        },
-        "method": settings.method.model_dump(),
-        "training": training,
-    }
-    config = check_config(values, "FairRanker")
-    lists = QueryLists(features, np.full(features.n_queries, TRAIN), rule="all for training")
-    scorer = build_model(config, lists)
-    trainer = build_trainer(config, lists, scorer)
-    with lists.training_threads():
-        for _ in trainer.run():
-            pass
-    # The documents that it was trained on are no part of it.
-    if isinstance(scorer, RobustRanker):
-        return cast(RobustRanker, on_table(scorer, torch.from_numpy(features.values[:0])))
-    return cast(OfTable, scorer).scorer.eval()
-
-
-def on_table(scorer: FeatureScorer | RobustRanker, values: torch.Tensor) -> nn.Module:
-    """Return a scorer of batches whose items are rows of a table of features, ``[n, F]``."""
-    if isinstance(scorer, RobustRanker):
-        assert isinstance(scorer.base, OfTable)
-        return scorer.over(OfTable(scorer.base.scorer, values))
-    return OfTable(scorer, values)
-
-
 def id_config(params: Mapping[str, Any]) -> Config:
     """Return the config of a ranker of users and items."""
     params = _checked(params)
@@ -122,14 +46,14 @@ def id_config(params: Mapping[str, Any]) -> Config:
     own = {"model": ("hidden", "dropout"), "training": ("epochs", "rate", "batch_size")}
     tables: dict[str, dict[str, Any]] = {}
     for table in TABLES:
-        given = params["options"].pop(table, {})
+        given = params["method"].pop(table, {})
         if not isinstance(given, Mapping):
             raise KindError(f"options: {table} must be a table, {{...}}, got {shown(given)}")
         tables[table] = dict(given) | {
             name: params[name] for name in own.get(table, ()) if params[name] is not None
         }
     tables["model"]["name"] = model
-    values = {"seed": params["seed"], "method": _method(params)} | tables
+    values = {"seed": params["seed"], "method": params["method"]} | tables
     return check_config(values, "FairRanker")
 
 
@@ -143,12 +67,12 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
             f"model={shown(model)}; {' and '.join(models_of('ids'))} need users and items, "
             f"fit(ft.split(data))"
         )
-    if table := next((name for name in TABLES if name in params["options"]), None):
+    values = params["method"]
+    if table := next((name for name in TABLES if name in values), None):
         raise InputError(
             f"options of a ranker of features are those of method, got {table!r}; epochs, "
             f"rate, batch_size, hidden and dropout are parameters"
         )
-    values = _method(params)
     if find_method(values["name"]) is None:
         raise InputError(
             f"features are ranked by the methods {', '.join(METHODS)}, got "
@@ -157,7 +81,7 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
     try:
         method = MethodConfig.model_validate(values)
     except ValidationError as error:
-        raise InputError(f"FairRanker: {first_fault(error, values)}") from error
+        raise InputError(f"FairRanker: {checks.first_fault(error, values)}") from error
     dropout = DROPOUT if params["dropout"] is None else params["dropout"]
     rate = params["rate"]
     if not 0 <= dropout < 1:
@@ -177,26 +101,30 @@ def feature_settings(params: Mapping[str, Any]) -> FeatureSettings:
 
 
 def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters as Python's own numbers and tuples, refusing wrong kinds."""
+    """Return the parameters as Python's own numbers and tuples, refusing wrong kinds.
+
+    `method` is then the config's table of the method, with its options.
+    """
     values = dict(params)
-    checked_text("method", params["method"])
+    checks.checked_text("method", params["method"])
     if params["model"] is not None:
-        checked_text("model", params["model"])
-    ks = one_or_several_ks(params["k"])
+        checks.checked_text("model", params["model"])
+    ks = checks.one_or_several_ks(params["k"])
     values["k"] = ks if len(ks) > 1 else ks[0]
     for name in ("c", "c_relative", "rate", "dropout"):
         if params[name] is not None:
-            values[name] = checked_number(name, params[name])
+            values[name] = checks.checked_number(name, params[name])
     for name in ("epochs", "batch_size"):
         if params[name] is not None:
-            values[name] = checked_whole(name, params[name], least=1)
+            values[name] = checks.checked_whole(name, params[name], least=1)
     hidden = params["hidden"]
     if isinstance(hidden, str | bytes) or not isinstance(hidden, Sequence) or not hidden:
         raise KindError(f"hidden must be a list of widths, like (64,), got {shown(hidden)}")
     values["hidden"] = tuple(
-        checked_whole("each of hidden", width, least=1, most=MOST_WIDTH) for width in hidden
+        checks.checked_whole("each of hidden", width, least=1, most=MOST_WIDTH)
+        for width in hidden
     )
-    values["seed"] = checked_whole("seed", params["seed"], least=0)
+    values["seed"] = checks.checked_whole("seed", params["seed"], least=0)
     options = {} if params["options"] is None else params["options"]
     if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
         raise KindError(f"options must be names with values, {{...}}, got {shown(options)}")
@@ -204,14 +132,9 @@ def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
     if given := next((name for name in ("name", "k") if name in options), None):
         own = "method" if given == "name" else given
         raise InputError(f"options has {given!r}; give it as the parameter {own}")
-    values["options"] = dict(options)
-    return values
-
-
-def _method(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config's table of the method, where options are none but its own."""
-    weights = {name: params[name] for name in ("c", "c_relative") if params[name] is not None}
+    weights = {name: values[name] for name in ("c", "c_relative") if values[name] is not None}
     row = find_method(params["method"])
     if not weights and row is not None and row.is_fair and row.default_weight is None:
         weights = {"c_relative": C_RELATIVE}
-    return {**params["options"], "name": params["method"], "k": params["k"], **weights}
+    values["method"] = {**options, "name": params["method"], "k": values["k"], **weights}
+    return values

@@ -22,17 +22,11 @@ AnyFrame = nw.DataFrame[Any] | nw.Series[Any]
 
 
 class Table(NamedTuple):
-    """Features as rows.
+    """Features as rows."""
 
-    Attributes:
-        values: ``[n, F]``.
-        names: Name of each feature.
-        frame: The frame that they came in; None for an array.
-    """
-
-    values: NDArray[np.float32]
-    names: tuple[str, ...]
-    frame: nw.DataFrame[Any] | None
+    values: NDArray[np.float32]  # [n, F]
+    names: tuple[str, ...]  # of each feature
+    frame: nw.DataFrame[Any] | None  # that they came in; None for an array
 
 
 def table_of(x: Any, *, names: tuple[str, ...] | None = None) -> Table:
