@@ -3,9 +3,11 @@
 Users whom the model does not know get the most rated items, and are marked.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +28,7 @@ from fairtopk.storage import check_file, check_target, replacing
 
 CSV = (".csv",)
 LINES = (".txt", "")  # endings of files with an id in each line
-ROWS = 2**17  # that are written at once, at least
+ROWS = 2**17  # that are written at once, about
 SCHEMA = {"rank": pl.Int32, "score": pl.Float32, "fallback": pl.Boolean}
 Progress = Callable[[int, int], None]  # users done, users in all
 
@@ -200,9 +202,27 @@ def recommend_run(
     trained = open_run(run, data=data)
     catalogue = catalogue_of(trained.user_lists)
     blocks = recommend_blocks(trained.scorer, catalogue, request, progress=progress)
-    if csv_safe:
-        blocks = map(guarded, blocks)
-    return _write_blocks(blocks, out, n_items=len(catalogue.item_ids))
+    n_users = unknown = rows = 0
+    n_items = len(catalogue.item_ids)
+    at_once = math.ceil(ROWS / (BLOCK * min(request.k, n_items)))
+    with replacing(out) as temporary, ExitStack() as closing:
+        file = closing.enter_context(temporary.open("wb"))
+        writer: Any = None
+        while held := list(islice(blocks, at_once)):
+            part = pl.concat(held)
+            fallback = part.unique("user")["fallback"]
+            n_users, unknown = n_users + len(fallback), unknown + int(fallback.sum())
+            rows += len(part)
+            part = guarded(part) if csv_safe else part
+            if out.suffix.lower() in CSV:
+                part.write_csv(file, include_header=file.tell() == 0)
+                continue
+            table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
+            if writer is None:
+                opened = pq.ParquetWriter(file, table.schema, compression="zstd")
+                writer = closing.enter_context(opened)
+            writer.write_table(table)
+    return Written(n_users, unknown, rows, n_items)
 
 
 def read_users(path: Path, *, column: str = "user") -> Users:
@@ -222,36 +242,3 @@ def read_users(path: Path, *, column: str = "user") -> Users:
         raise InputError(f"{path.name} is not UTF-8; save it as UTF-8") from error
     ids = [line.strip() for line in lines if line.strip()]
     return Users(pl.Series(column, ids, dtype=pl.String), origin, path)
-
-
-def _write_blocks(blocks: Iterable[pl.DataFrame], path: Path, *, n_items: int) -> Written:
-    """Write blocks of recommendations as they come, to a file that appears when all are in."""
-    users = unknown = rows = 0
-    held: list[pl.DataFrame] = []
-    with replacing(path) as temporary, ExitStack() as closing:
-        file = closing.enter_context(temporary.open("wb"))
-        writer: Any = None
-
-        def write_held() -> None:
-            nonlocal writer
-            part = pl.concat(held)
-            held.clear()
-            if path.suffix.lower() in CSV:
-                part.write_csv(file, include_header=file.tell() == 0)
-                return
-            table = part.to_arrow(compat_level=pl.CompatLevel.oldest())
-            if writer is None:
-                opened = pq.ParquetWriter(file, table.schema, compression="zstd")
-                writer = closing.enter_context(opened)
-            writer.write_table(table)
-
-        for block in blocks:
-            fallback = block.unique("user")["fallback"]
-            users, unknown = users + len(fallback), unknown + int(fallback.sum())
-            rows += len(block)
-            held.append(block)
-            if sum(map(len, held)) >= ROWS:
-                write_held()
-        if held:
-            write_held()
-    return Written(users, unknown, rows, n_items)
