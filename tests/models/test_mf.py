@@ -8,7 +8,8 @@ from fairtopk.models.mf import MatrixFactorization
 @pytest.mark.parametrize("backend", ["auto", "torch", "compiled"])
 def test_a_score_is_the_product_of_the_vectors_and_the_items_bias(backend: str) -> None:
     generator = torch.Generator().manual_seed(1)
-    model = MatrixFactorization(2, 3, width=2, backend=backend, generator=generator).double()
+    model = MatrixFactorization(2, 3, width=2, generator=generator).double()
+    model.backend = backend
     with torch.no_grad():
         model.user.weight[:] = torch.tensor([[1, 2], [3, -1]])
         model.item.weight[:] = torch.tensor([[5, 0], [1, 1], [0, 2]])
@@ -27,7 +28,8 @@ def test_the_product_has_no_last_layer_to_restart() -> None:
 @pytest.mark.parametrize("sparse", [True, False])
 def test_moments_are_those_of_the_scores_of_all_items_with_their_gradient(sparse: bool) -> None:
     generator = torch.Generator().manual_seed(1)
-    model = MatrixFactorization(9, 50, width=4, sparse=sparse, generator=generator).double()
+    model = MatrixFactorization(9, 50, width=4, generator=generator).double()
+    model.sparse = sparse
     with torch.no_grad():
         for weight in model.parameters():
             weight.normal_(0.3, 1.0, generator=generator)

@@ -25,19 +25,19 @@ def spread_out(model: Any) -> Any:
     return model.double()
 
 
-def neumf(n_users: int, n_items: int, **options: Any) -> NeuMF:
+def neumf(n_users: int, n_items: int, *, sparse: bool = False, **options: Any) -> NeuMF:
     generator = torch.Generator().manual_seed(2)
     options = {"width": 5, "hidden": (6,), "dropout": 0.0} | options
-    model = NeuMF(n_users, n_items, backend="torch", generator=generator, **options)
-    return spread_out(model)  # type: ignore[no-any-return]
+    model = spread_out(NeuMF(n_users, n_items, generator=generator, **options))
+    model.backend, model.sparse = "torch", sparse
+    return model  # type: ignore[no-any-return]
 
 
-def mf(n_users: int, n_items: int, **options: Any) -> MatrixFactorization:
+def mf(n_users: int, n_items: int, *, sparse: bool = False) -> MatrixFactorization:
     generator = torch.Generator().manual_seed(2)
-    model = MatrixFactorization(
-        n_users, n_items, width=5, backend="torch", generator=generator, **options
-    )
-    return spread_out(model)  # type: ignore[no-any-return]
+    model = spread_out(MatrixFactorization(n_users, n_items, width=5, generator=generator))
+    model.backend, model.sparse = "torch", sparse
+    return model  # type: ignore[no-any-return]
 
 
 def random_batch(n_users: int, n_items: int, shape: tuple[int, int]) -> Batch:

@@ -19,8 +19,9 @@ def models() -> list[nn.Module]:
     found = [
         MatrixFactorization(N_USERS, N_ITEMS, width=6, generator=generator),
         NeuMF(N_USERS, N_ITEMS, width=6, hidden=(5,), generator=generator),
-        NeuMF(N_USERS, N_ITEMS, width=6, hidden=(5, 4, 3), sparse=True, generator=generator),
+        NeuMF(N_USERS, N_ITEMS, width=6, hidden=(5, 4, 3), generator=generator),
     ]
+    found[-1].sparse = True
     for model in found:
         for parameter in model.parameters():
             nn.init.normal_(parameter, generator=generator)

@@ -46,16 +46,12 @@ def lists() -> Lists:
 def scorer_of(name: str, lists: Lists, *, sparse: bool) -> nn.Module:
     n_users, n_items = lists.data.n_users, lists.data.n_items
     generator = torch.Generator().manual_seed(0)
-    model: nn.Module
+    model: MatrixFactorization | NeuMF
     if name == "mf":
-        model = MatrixFactorization(
-            n_users, n_items, width=4, sparse=sparse, generator=generator
-        )
+        model = MatrixFactorization(n_users, n_items, width=4, generator=generator)
     else:
-        model = NeuMF(
-            n_users, n_items, width=4, hidden=(4,), dropout=0.0, sparse=sparse,
-            generator=generator,
-        )  # fmt: skip
+        model = NeuMF(n_users, n_items, width=4, hidden=(4,), dropout=0.0, generator=generator)
+    model.sparse = sparse
     return model.double()
 
 

@@ -38,17 +38,11 @@ COLUMNS = 1_024  # items of a block, when all items are scored
 
 
 class Block(NamedTuple):
-    """Some items and their pairs: a piece of work.
+    """Some items and their pairs: a piece of work."""
 
-    Attributes:
-        items: Which of the items.
-        pairs: All pairs, with the offsets of these items only.
-        places: The lists and the slots of these items' pairs.
-    """
-
-    items: slice
-    pairs: Pairs
-    places: tuple[NDArray[np.int32], NDArray[np.int32]]
+    items: slice  # which of the items
+    pairs: Pairs  # all pairs, with the offsets of these items only
+    places: tuple[NDArray[np.int32], NDArray[np.int32]]  # lists and slots of their pairs
 
 
 def blocks_of(item: NDArray[np.int32], n_items: int) -> tuple[Tensor | None, list[Block]]:
@@ -72,63 +66,18 @@ def blocks_of(item: NDArray[np.int32], n_items: int) -> tuple[Tensor | None, lis
 
 
 class Weights(NamedTuple):
-    """Parameters of NeuMF; in a product alone, those of the network have no units.
+    """Parameters of NeuMF; in a product alone, those of the network have no units."""
 
-    Attributes:
-        product_user: Vectors of the product, ``[n_users, width]``.
-        product_item: The same of items, ``[n_items, width]``.
-        product_output: Output weights of the product, ``[width]``.
-        network_user: Vectors of the network, ``[n_users, width]``.
-        network_item: The same of items, ``[n_items, width]``.
-        user_layer: The users' half of the first layer, ``[units, width]``.
-        user_bias: Its bias, ``[units]``.
-        item_layer: The items' half, ``[units, width]``.
-        network_output: Output weights of the last hidden layer, ``[its units]``.
-        deeper: Weight and bias of each further layer, in order.
-    """
-
-    product_user: Tensor
-    product_item: Tensor
-    product_output: Tensor
-    network_user: Tensor
-    network_item: Tensor
-    user_layer: Tensor
-    user_bias: Tensor
-    item_layer: Tensor
-    network_output: Tensor
-    deeper: tuple[Tensor, ...] = ()
-
-
-class Lists(NamedTuple):
-    """What is to be scored, and how.
-
-    Attributes:
-        query: User numbers, ``[Q]``.
-        item: Item numbers, ``[Q, L]``.
-        dropout: Of the last hidden layer.
-        sparse: Whether gradients of tables are sparse tensors where only some rows have one.
-    """
-
-    query: Tensor
-    item: NDArray[np.int32]
-    dropout: Dropout
-    sparse: bool
-
-
-class Part(NamedTuple):
-    """What the pairs of a block add to gradients, before factors that all pairs share.
-
-    Attributes:
-        product: To those of the users' vectors of the product, ``[Q, width]``.
-        hidden: To those of the users' halves of the first layer, ``[Q, units]``.
-        item_layer: To that of the items' half of the first layer, ``[units, width]``.
-        deeper: To those of the further layers and of the output weights behind them.
-    """
-
-    product: Tensor
-    hidden: Tensor
-    item_layer: Tensor
-    deeper: list[Tensor]
+    product_user: Tensor  # vectors of the product, [n_users, width]
+    product_item: Tensor  # the same of items, [n_items, width]
+    product_output: Tensor  # output weights of the product, [width]
+    network_user: Tensor  # vectors of the network, [n_users, width]
+    network_item: Tensor  # the same of items, [n_items, width]
+    user_layer: Tensor  # the users' half of the first layer, [units, width]
+    user_bias: Tensor  # its bias, [units]
+    item_layer: Tensor  # the items' half, [units, width]
+    network_output: Tensor  # output weights of the last hidden layer, [its units]
+    deeper: tuple[Tensor, ...] = ()  # weight and bias of each further layer, in order
 
 
 class Pass:
@@ -138,60 +87,51 @@ class Pass:
     has no units there; its layers run through torch, block by block.
 
     Args:
-        lists: The batch.
-        tensors: Weights of the model, those of deeper layers one by one.
+        weights: Of the model.
+        query: User numbers, ``[Q]``.
+        item: Item numbers, ``[Q, L]``.
+        dropout: Of the last hidden layer.
+        sparse: Whether gradients of tables are sparse tensors where only some rows have one.
     """
 
-    def __init__(self, lists: Lists, tensors: Sequence[Tensor]) -> None:
-        plain = [one.detach().contiguous() for one in tensors]
-        first = len(Weights._fields) - 1
-        weights = Weights._make([*plain[:first], tuple(plain[first:])])
-        self.lists, self.weights = lists, weights
+    def __init__(
+        self,
+        weights: Weights,
+        query: Tensor,
+        item: NDArray[np.int32],
+        dropout: Dropout,
+        *,
+        sparse: bool,
+    ) -> None:
+        plain = [one.detach().contiguous() for one in (*weights[:-1], *weights.deeper)]
+        first = len(weights) - 1
+        self.weights = weights = Weights._make([*plain[:first], tuple(plain[first:])])
+        self.query, self.item, self.dropout, self.sparse = query, item, dropout, sparse
         self.layers = list(zip(weights.deeper[::2], weights.deeper[1::2], strict=True))
-        self.scale = CERTAIN / lists.dropout.keep
+        self.scale = CERTAIN / dropout.keep
         output = weights.network_output * self.scale
         self.output = output[:0] if self.layers else output
         # What the gradients of the first layer have in common.
         self.factor = torch.ones_like(weights.user_bias) if self.layers else output
         self.active: dict[int, list[Tensor]] = {}
-        run_all([self._take_users, self._group_items])
 
-    def scores(self, *, keep: bool) -> Floats:
-        """Return the scores, ``[Q, L]``; `keep` what `gradients` needs."""
-        item = self.lists.item
-        self.gate = recycled((item.size if keep else 0, len(self.output)), np.uint8)
-        scores = np.empty(item.shape, self.users.product.dtype)
-        run_all([partial(self._score, block, scores, keep) for block in self.blocks])
-        return scores
-
-    def gradients(self, grad: Floats) -> list[Tensor]:
-        """Return the gradients of all weights, given that of the scores, ``[Q, L]``."""
-        product, network = _like(self.vectors), _like(self.inputs)
-        parts = run_all(
-            [partial(self._part, block, grad, product, network) for block in self.blocks]
-        )
-        of_product, of_network = run_all(
-            [
-                partial(self._product_gradients, parts, product),
-                partial(self._network_gradients, parts, network),
-            ]
-        )
-        return of_product + of_network
-
-    def _take_users(self) -> None:
-        weights, query = self.weights, self.lists.query
         self.product, self.network = weights.product_user[query], weights.network_user[query]
         self.hidden = torch.addmm(weights.user_bias, self.network, weights.user_layer.T)
         vectors, hidden = self.product * weights.product_output, self.hidden.numpy()
         self.users = Sides(vectors.numpy(), hidden[:, : len(self.output)])
 
-    def _group_items(self) -> None:
-        product, network = self.weights.product_item, self.weights.network_item
-        self.rows, self.blocks = blocks_of(self.lists.item, len(product))
-        self.vectors, self.inputs = product, network
-        if self.rows is not None:
-            self.vectors = _like(product, len(self.rows))
-            self.inputs = _like(network, len(self.rows))
+        self.rows, self.blocks = blocks_of(item, len(weights.product_item))
+        self.vectors, self.inputs = weights.product_item, weights.network_item
+        if self.rows is not None:  # filled block by block
+            self.vectors = _like(self.vectors, len(self.rows))
+            self.inputs = _like(self.inputs, len(self.rows))
+
+    def scores(self, *, keep: bool) -> Floats:
+        """Return the scores, ``[Q, L]``; `keep` what `gradients` needs."""
+        self.gate = recycled((self.item.size if keep else 0, len(self.output)), np.uint8)
+        scores = np.empty(self.item.shape, self.users.product.dtype)
+        run_all([partial(self._score, block, scores, keep) for block in self.blocks])
+        return scores
 
     def _score(self, block: Block, scores: Floats, keep: bool) -> None:
         weights, (items, pairs, places) = self.weights, block
@@ -202,7 +142,7 @@ class Pass:
         hidden, output = inputs @ weights.item_layer.T, self.output.numpy()
         sides = Sides(vectors.numpy(), hidden.numpy()[:, : len(output)])
         filled = (scores, self.gate)
-        kernels.score_pairs(pairs, self.users, sides, output, self.lists.dropout, filled)
+        kernels.score_pairs(pairs, self.users, sides, output, self.dropout, filled)
         if self.layers:
             first = hidden.new_empty(len(places[0]), hidden.shape[1])
             kernels.first_layer(pairs, self.hidden.numpy(), hidden.numpy(), first.numpy())
@@ -214,8 +154,30 @@ class Pass:
             if keep:
                 self.active[items.start] = active
 
-    def _part(self, block: Block, grad: Floats, product: Tensor, network: Tensor) -> Part:
-        """Return the sums of a block, and fill its rows of the gradients of items' vectors."""
+    def gradients(self, grad: Floats) -> list[Tensor]:
+        """Return the gradients of all weights, given that of the scores, ``[Q, L]``."""
+        product, network = _like(self.vectors), _like(self.inputs)
+        parts = run_all(
+            [partial(self._sums, block, grad, product, network) for block in self.blocks]
+        )
+        of_product, *of_network = zip(*parts, strict=True)
+        both = run_all(
+            [
+                partial(self._product_gradients, of_product, product),
+                partial(self._network_gradients, of_network, network),
+            ]
+        )
+        return [*both[0], *both[1]]
+
+    def _sums(
+        self, block: Block, grad: Floats, product: Tensor, network: Tensor
+    ) -> list[Tensor]:
+        """Fill a block's rows of the gradients of items' vectors; return its part of others.
+
+        Those are, before factors that all pairs share, the gradients of the users' vectors of
+        the product, ``[Q, width]``, the users' halves of the first layer, ``[Q, units]``, the
+        items' half, ``[units, width]``, the further layers, and the output weights.
+        """
         items, pairs, places = block
         vectors = self.vectors[items].numpy()
         of_users = Sides(*map(np.zeros_like, self.users))
@@ -238,33 +200,32 @@ class Pass:
             kernels.sum_rows(pairs, through.numpy(), by_user.numpy(), by_item.numpy())
         torch.mm(by_item, self.factor[:, None] * self.weights.item_layer, out=network[items])
         item_layer = by_item.T @ self.inputs[items]
-        return Part(torch.from_numpy(of_users.product), by_user, item_layer, deeper)
+        return [torch.from_numpy(of_users.product), by_user, item_layer, *deeper]
 
-    def _product_gradients(self, parts: list[Part], items: Tensor) -> list[Tensor]:
-        weights, query = self.weights, self.lists.query
-        by_user = reduce(add, (part.product for part in parts))
+    def _product_gradients(self, sums: Sequence[Tensor], items: Tensor) -> list[Tensor]:
+        weights, by_user = self.weights, reduce(add, sums)
         return [
-            self._spread(weights.product_user, query, by_user * weights.product_output),
+            self._spread(weights.product_user, self.query, by_user * weights.product_output),
             self._spread(weights.product_item, self.rows, items),
             (by_user * self.product).sum(0),
         ]
 
-    def _network_gradients(self, parts: list[Part], items: Tensor) -> list[Tensor]:
-        weights, query, factor = self.weights, self.lists.query, self.factor[:, None]
-        by_user = reduce(add, (part.hidden for part in parts))
-        item_layer = reduce(add, (part.item_layer for part in parts))
+    def _network_gradients(
+        self, sums: Sequence[Sequence[Tensor]], items: Tensor
+    ) -> list[Tensor]:
+        weights, factor = self.weights, self.factor[:, None]
+        by_user, item_layer, *deeper = (reduce(add, of_blocks) for of_blocks in sums)
         user_layer, bias = by_user.T @ self.network, by_user.sum(0)
         if self.layers:
-            of_blocks = zip(*(part.deeper for part in parts), strict=True)
-            *deeper, output = (reduce(add, of_layer) for of_layer in of_blocks)
+            output = deeper.pop()
         else:
             # gate (u + i) g summed over all pairs, by way of sums that are there already.
             output = (weights.item_layer * item_layer).sum(1)
             output += (weights.user_layer * user_layer).sum(1) + weights.user_bias * bias
-            deeper, output = [], output * self.scale
+            output = output * self.scale
         rows = by_user @ (factor * weights.user_layer)
         return [
-            self._spread(weights.network_user, query, rows),
+            self._spread(weights.network_user, self.query, rows),
             self._spread(weights.network_item, self.rows, items),
             factor * user_layer,
             self.factor * bias,
@@ -275,14 +236,14 @@ class Pass:
 
     def _mask(self, pairs: Pairs) -> Tensor:
         output = self.weights.network_output
-        kept = torch.from_numpy(kernels.kept_units(pairs, self.lists.dropout, len(output)))
+        kept = torch.from_numpy(kernels.kept_units(pairs, self.dropout, len(output)))
         return kept.to(output.dtype) * self.scale
 
     def _spread(self, table: Tensor, rows: Tensor | None, values: Tensor) -> Tensor:
         """Return the gradient of a table, given that of some rows, or of all."""
         if rows is None:
             return values
-        if self.lists.sparse:
+        if self.sparse:
             return torch.sparse_coo_tensor(
                 rows[None], values, table.shape, check_invariants=False
             )
@@ -331,13 +292,13 @@ def pair_scores(
     _check(query, len(weights.product_user), "users")
     _check(item, len(weights.product_item), "items")
     items = item.to(torch.int32).contiguous().numpy()
-    lists = Lists(query, items, draw_dropout(dropout), sparse)
+    start = partial(Pass, weights, query, items, draw_dropout(dropout), sparse=sparse)
+    (work,) = run_all([start])  # as a piece of work, on one thread
     tensors = (*weights[:-1], *weights.deeper)
     if torch.is_grad_enabled() and any(one.requires_grad for one in tensors):
-        scores: Tensor = _PairScores.apply(lists, *tensors)  # type: ignore[no-untyped-call]
+        scores: Tensor = _PairScores.apply(work, *tensors)  # type: ignore[no-untyped-call]
         return scores
-    with torch.no_grad():
-        return torch.from_numpy(Pass(lists, tensors).scores(keep=False))
+    return torch.from_numpy(work.scores(keep=False))
 
 
 @torch.no_grad()
@@ -372,10 +333,10 @@ def draw_dropout(share: float) -> Dropout:
 
 class _PairScores(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, lists: Lists, *tensors: Tensor) -> Tensor:
+    def forward(ctx: Any, work: Pass, *tensors: Tensor) -> Tensor:
         ctx.save_for_backward(*tensors)  # so that a change before the backward pass is noticed
-        ctx.work = Pass(lists, tensors)
-        return torch.from_numpy(ctx.work.scores(keep=True))
+        ctx.work = work
+        return torch.from_numpy(work.scores(keep=True))
 
     @staticmethod
     @once_differentiable

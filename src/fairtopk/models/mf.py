@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import Batch
@@ -16,10 +17,15 @@ class MatrixFactorization(nn.Module):
         n_users: Number of users.
         n_items: Number of items.
         width: Length of the vectors.
-        backend: As in `NeuMF`, like the arguments after it.
-        sparse: Of the vectors.
         generator: Of the random start of the vectors.
+
+    Attributes:
+        backend: As in `NeuMF`.
+        sparse: Whether gradients of the vectors may be sparse tensors.
     """
+
+    backend: str = "auto"
+    sparse: bool = False
 
     def __init__(
         self,
@@ -27,15 +33,12 @@ class MatrixFactorization(nn.Module):
         n_items: int,
         *,
         width: int = 64,
-        backend: str = "auto",
-        sparse: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.backend = backend
         with seeded(0):  # torch first fills them by its own generator
-            self.user = nn.Embedding(n_users, width, sparse=sparse)
-            self.item = nn.Embedding(n_items, width, sparse=sparse)
+            self.user = nn.Embedding(n_users, width)
+            self.item = nn.Embedding(n_items, width)
             self.bias = nn.Embedding(n_items, 1)
         for table in (self.user, self.item):
             nn.init.normal_(table.weight, std=0.01, generator=generator)
@@ -61,12 +64,13 @@ class MatrixFactorization(nn.Module):
                 item_layer=none.expand(0, 0),
                 network_output=none,
             )
-            scores = pair_scores(weights, batch.query, batch.item, sparse=self.user.sparse)
+            scores = pair_scores(weights, batch.query, batch.item, sparse=self.sparse)
             bias: Tensor = ItemBias.apply(self.bias.weight, batch.item)  # type: ignore[no-untyped-call]
             return scores + bias
-        item, (items,) = rows_of(batch.item, [self.item.weight], sparse=self.item.sparse)
+        item, (items,) = rows_of(batch.item, [self.item.weight], sparse=self.sparse)
+        users = embedding(batch.query, self.user.weight, sparse=self.sparse)
         bias = self.bias(batch.item)[..., 0]
-        return products(self.user(batch.query), items, item) + bias
+        return products(users, items, item) + bias
 
     @torch.no_grad()
     def score_all(self, users: Tensor) -> Tensor:
@@ -83,7 +87,7 @@ class MatrixFactorization(nn.Module):
         centre = items.mean(0)
         apart = items - centre
         covariance = apart.T @ apart / len(items)
-        vectors = self.user(users)
+        vectors = embedding(users, self.user.weight, sparse=self.sparse)
         vectors = torch.cat([vectors, torch.ones_like(vectors[:, :1])], 1)  # 1 for the bias
         return vectors @ centre, (vectors @ covariance * vectors).sum(-1)
 

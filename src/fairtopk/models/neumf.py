@@ -28,11 +28,16 @@ class NeuMF(nn.Module):
         width: Length of the four embeddings.
         hidden: Widths of the network's layers, at least one.
         dropout: Share of the last hidden layer that is switched off in training.
-        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
-            the first where it is possible. It may be changed at any time.
-        sparse: Whether gradients of the embeddings may be sparse tensors, as in `nn.Embedding`.
         generator: Of the random start, N(0, 0.01).
+
+    Attributes:
+        backend: "compiled" for loops on the CPU, "torch" for torch's own operations, "auto" for
+            the first where it is possible. It may be set at any time.
+        sparse: Whether gradients of the embeddings may be sparse tensors, as in `nn.Embedding`.
     """
+
+    backend: str = "auto"
+    sparse: bool = False
 
     def __init__(
         self,
@@ -42,17 +47,14 @@ class NeuMF(nn.Module):
         width: int = 64,
         hidden: tuple[int, ...] = (64,),
         dropout: float = 0.2,
-        backend: str = "auto",
-        sparse: bool = False,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        self.backend = backend
         with seeded(0):  # torch first fills them by its own generator
-            self.product_user = nn.Embedding(n_users, width, sparse=sparse)
-            self.product_item = nn.Embedding(n_items, width, sparse=sparse)
-            self.network_user = nn.Embedding(n_users, width, sparse=sparse)
-            self.network_item = nn.Embedding(n_items, width, sparse=sparse)
+            self.product_user = nn.Embedding(n_users, width)
+            self.product_item = nn.Embedding(n_items, width)
+            self.network_user = nn.Embedding(n_users, width)
+            self.network_item = nn.Embedding(n_items, width)
             self.user_layer = nn.Linear(width, hidden[0])
             self.item_layer = nn.Linear(width, hidden[0], bias=False)
             self.deeper = nn.ModuleList(nn.Linear(*widths) for widths in pairwise(hidden))
@@ -77,7 +79,7 @@ class NeuMF(nn.Module):
             batch.query,
             batch.item,
             dropout=self.dropout.p if self.dropout.training else 0.0,
-            sparse=self.product_user.sparse,
+            sparse=self.sparse,
         )
 
     @torch.no_grad()

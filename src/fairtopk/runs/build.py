@@ -110,16 +110,21 @@ def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
     )
     if build is None:
         _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
-        options: dict[str, Any] = {
-            "width": model.width,
-            "backend": model.backend,
-            "sparse": max(n_users, n_items) >= LAZY_ROWS,
-            "generator": torch.Generator().manual_seed(key),
-        }
+        generator, width = torch.Generator().manual_seed(key), model.width
+        own: MatrixFactorization | NeuMF
         if model.name == "mf":
-            return _ranker(config, MatrixFactorization(n_users, n_items, **options))
-        options |= {"hidden": model.hidden, "dropout": model.dropout}
-        return _ranker(config, NeuMF(n_users, n_items, **options))
+            own = MatrixFactorization(n_users, n_items, width=width, generator=generator)
+        else:
+            own = NeuMF(
+                n_users,
+                n_items,
+                width=width,
+                hidden=model.hidden,
+                dropout=model.dropout,
+                generator=generator,
+            )
+        own.backend, own.sparse = model.backend, max(n_users, n_items) >= LAZY_ROWS
+        return _ranker(config, own)
     with seeded(key):
         scorer = build(n_users, n_items, **model.model_dump(include=REGISTERED_OPTIONS))
     if not isinstance(scorer, nn.Module):
