@@ -55,23 +55,14 @@ FORM = re.compile(
 
 
 class Rule(NamedTuple):
-    """When an audit fails.
+    """When an audit fails."""
 
-    Attributes:
-        text: As it was given.
-        column: Whose groups are meant; None: any column's.
-        metric: Such as ``impact_ratio``.
-        k: Length of the top.
-        comparison: One of `COMPARISONS`.
-        bound: What the metric is compared with.
-    """
-
-    text: str
-    column: str | None
-    metric: str
-    k: int
-    comparison: str
-    bound: float
+    text: str  # as it was given
+    column: str | None  # whose groups are meant; None: any column's
+    metric: str  # such as `impact_ratio`
+    k: int  # length of the top
+    comparison: str  # one of `COMPARISONS`
+    bound: float  # what the metric is compared with
 
 
 def parsed_rule(text: str) -> Rule:

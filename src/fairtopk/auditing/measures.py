@@ -41,76 +41,46 @@ Compact = NDArray[np.float32]
 
 
 class Ties(NamedTuple):
-    """Lists with equal scores of items that differ, at each K.
+    """Lists with equal scores of items that differ, at each K."""
 
-    Attributes:
-        across: On both sides of the cut: row order decides who is in the top.
-        within: In the top, across the cut or not: row order decides who comes first.
-    """
-
-    across: list[int]
-    within: list[int]
+    across: list[int]  # on both sides of the cut: row order decides who is in the top
+    within: list[int]  # in the top, across the cut or not: row order decides who comes first
 
 
 class Likelihood(NamedTuple):
-    """How likely chance alone makes a value this far from what it should be.
+    """How likely chance alone makes a value this far from what it should be."""
 
-    Attributes:
-        p: From 1 / (shuffles + 1) to 1; NaN where the value is.
-        expected: The average over shuffled labels.
-        deviations: How many standard deviations of the shuffled values the own one is above.
-        shuffles: Of each list.
-    """
-
-    p: float
-    expected: float
-    deviations: float
-    shuffles: int
+    p: float  # from 1 / (shuffles + 1) to 1; NaN where the value is
+    expected: float  # the average over shuffled labels
+    deviations: float  # how many standard deviations of the shuffled values the own is above
+    shuffles: int  # of each list
 
 
 @dataclass(eq=False)
 class AttributeMeasures:
-    """The measures of rankings by one attribute.
+    """The measures of rankings by one attribute."""
 
-    Attributes:
-        attribute: The groups.
-        gaps: Values of each list by name, such as ``rank_exposure_gap_signed@10``, ``[Q]``.
-        shares: Exposure and selection rate of each group in each list, by name, such as
-            ``rank_exposure@10``, ``[Q, G]``; NaN where a list lacks the group.
-        at_rank: Lists that have each group at each place, ``[G, H]``.
-        reach: Lists that have each place, ``[H]``.
-        ties: Lists with equal scores of items in different groups.
-        floors: Chance levels by name, such as ``exposure_gap_floor@10``.
-        p_values: By name, such as ``impact_ratio_p@10``.
-    """
-
-    attribute: Attribute
-    gaps: dict[str, Compact]
+    attribute: Attribute  # the groups
+    gaps: dict[str, Compact]  # values of each list, such as `exposure_gap_signed@10`, [Q]
+    # Exposure and selection rate of each group in each list, by name, such as
+    # `rank_exposure@10`, [Q, G]; NaN where a list lacks the group.
     shares: dict[str, Compact]
-    at_rank: Counts
-    reach: Counts
-    ties: Ties = field(init=False)
-    floors: dict[str, chance.Floor] = field(default_factory=dict)
-    p_values: dict[str, Likelihood] = field(default_factory=dict)
+    at_rank: Counts  # lists that have each group at each place, [G, H]
+    reach: Counts  # lists that have each place, [H]
+    ties: Ties = field(init=False)  # lists with equal scores of items in different groups
+    floors: dict[str, chance.Floor] = field(default_factory=dict)  # `exposure_gap_floor@10`
+    p_values: dict[str, Likelihood] = field(default_factory=dict)  # `impact_ratio_p@10`
 
 
 @dataclass(frozen=True, eq=False)
 class Findings:
-    """All measures of rankings.
+    """All measures of rankings."""
 
-    Attributes:
-        rankings: The lists.
-        lists: Values of each list that do not depend on groups, such as ``ndcg@10``, ``[Q]``.
-        by_attribute: The measures by each attribute.
-        ties: Lists with equal scores.
-        relevance_ties: Lists with equal scores of items with different grades.
-    """
-
-    rankings: Rankings
-    lists: dict[str, Compact]
-    by_attribute: list[AttributeMeasures]
-    ties: Ties
-    relevance_ties: Ties | None
+    rankings: Rankings  # the lists
+    lists: dict[str, Compact]  # values of each list that need no groups, such as `ndcg@10`, [Q]
+    by_attribute: list[AttributeMeasures]  # the measures by each attribute
+    ties: Ties  # lists with equal scores
+    relevance_ties: Ties | None  # lists with equal scores of items with different grades
 
 
 def measure(
@@ -196,21 +166,13 @@ def padded_lists(rankings: Rankings) -> Iterator[tuple[Counts, NDArray[np.bool_]
 
 
 class Block(NamedTuple):
-    """Lists of about the same length, in ranked order, ``[Q, L]`` each.
+    """Lists of about the same length, in ranked order, ``[Q, L]`` each."""
 
-    Attributes:
-        scores: Falling from 0, the best of each list; 0 on padding.
-        mask: False on padding, which comes last.
-        relevance: Grades, or None.
-        groups: Group numbers by each attribute, -1 unknown and on padding.
-        exact: The original scores, to find ties; 0 on padding.
-    """
-
-    scores: Tensor
-    mask: Tensor
-    relevance: Tensor | None
-    groups: list[Tensor]
-    exact: Tensor
+    scores: Tensor  # falling from 0, the best of each list; 0 on padding
+    mask: Tensor  # False on padding, which comes last
+    relevance: Tensor | None  # grades, or None
+    groups: list[Tensor]  # group numbers by each attribute, -1 unknown and on padding
+    exact: Tensor  # the original scores, to find ties; 0 on padding
 
 
 def _ranked_block(

@@ -72,17 +72,11 @@ class Columns(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The columns of a table that are needed, and where its rows came from.
+    """The columns of a table that are needed, and where its rows came from."""
 
-    Attributes:
-        frame: The columns.
-        origin: Names its rows in errors.
-        paths: Its files; none if it was a frame.
-    """
-
-    frame: pl.DataFrame
-    origin: Origin
-    paths: tuple[Path, ...] = ()
+    frame: pl.DataFrame  # the columns
+    origin: Origin  # names its rows in errors
+    paths: tuple[Path, ...] = ()  # its files; none if it was a frame
 
     def sha256(self) -> str:
         """Return the SHA-256 of the file, of a list of several, or of a frame's columns."""
@@ -253,31 +247,18 @@ def read_file(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Rankings:
-    """Lists of items, grouped by query (CSR); rows of a query keep the order of the table.
+    """Lists of items, grouped by query (CSR); rows of a query keep the order of the table."""
 
-    Attributes:
-        offsets: Start of each query's rows, ``[n_queries + 1]``.
-        item: Item number of each row.
-        score: Scores, by which lists fall; minus the rank if ranks were given.
-        relevance: Grade of each row, or None.
-        row: The row of the table that each came from; None if they are in its order.
-        query_ids: Original id of each query.
-        item_ids: Original id of each item.
-        scored: Whether there were scores; ranks have no softmax.
-        local: Whether item ids are only unique within a query.
-        table: The table that was read.
-    """
-
-    offsets: NDArray[np.int64]
-    item: NDArray[np.int32]
-    score: NDArray[np.floating]
-    relevance: NDArray[np.floating] | None
-    row: NDArray[np.int64] | None
-    query_ids: pl.Series
-    item_ids: pl.Series
-    scored: bool
-    local: bool
-    table: Table
+    offsets: NDArray[np.int64]  # start of each query's rows, [n_queries + 1]
+    item: NDArray[np.int32]  # item number of each row
+    score: NDArray[np.floating]  # by which lists fall; minus the rank if ranks were given
+    relevance: NDArray[np.floating] | None  # grade of each row, or None
+    row: NDArray[np.int64] | None  # of the table; None if they are in its order
+    query_ids: pl.Series  # original id of each query
+    item_ids: pl.Series  # original id of each item
+    scored: bool  # whether there were scores; ranks have no softmax
+    local: bool  # whether item ids are only unique within a query
+    table: Table  # the table that was read
 
     @property
     def length(self) -> NDArray[np.int64]:
@@ -336,17 +317,11 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
 
 @dataclass(frozen=True, eq=False)
 class Attribute:
-    """The groups of the rows of rankings.
+    """The groups of the rows of rankings."""
 
-    Attributes:
-        name: The column, or several combined.
-        names: The groups by number; the first has the fewest rows, and signed gaps are its.
-        group: Group number of each row, -1 unknown.
-    """
-
-    name: str
-    names: tuple[str, ...]
-    group: NDArray[np.int16]
+    name: str  # the column, or several combined
+    names: tuple[str, ...]  # by number; the first has the fewest rows, and signed gaps are its
+    group: NDArray[np.int16]  # group number of each row, -1 unknown
 
 
 class Labelled(NamedTuple):

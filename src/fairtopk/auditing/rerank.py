@@ -29,43 +29,25 @@ Ints = NDArray[np.int32]
 
 
 class NewOrder(NamedTuple):
-    """The new order of lists.
+    """The new order of lists."""
 
-    Attributes:
-        score: The scores of each list reassigned by new rank; minus the rank if ranks were
-            given, ``[n_rows]``.
-        old_rank: Rank of each row from 1, ``[n_rows]``.
-        new_rank: The same in the new order, ``[n_rows]``.
-        met: Which lists meet the targets, ``[n_queries]``.
-        unmet: Counts the others.
-    """
-
-    score: Floats
-    old_rank: Ints
-    new_rank: Ints
-    met: NDArray[np.bool_]
-    unmet: Unmet
+    score: Floats  # those of the list by new rank; minus the rank if ranks were given, [n_rows]
+    old_rank: Ints  # rank of each row from 1, [n_rows]
+    new_rank: Ints  # the same in the new order, [n_rows]
+    met: NDArray[np.bool_]  # which lists meet the targets, [n_queries]
+    unmet: Unmet  # counts the others
 
 
 @dataclass(frozen=True, eq=False)
 class RerankedTable:
-    """A table of rankings before and after re-ranking.
+    """A table of rankings before and after re-ranking."""
 
-    Attributes:
-        rankings: The original lists.
-        attribute: Their groups.
-        order: Their new order, by row of `rankings`.
-        before: Metrics of the old order by name, one value per list.
-        after: The same of the new order.
-        floors: Chance level of each gap in the new order.
-    """
-
-    rankings: Rankings
-    attribute: Attribute
-    order: NewOrder
-    before: dict[str, Floats]
-    after: dict[str, Floats]
-    floors: dict[str, Floor]
+    rankings: Rankings  # the original lists
+    attribute: Attribute  # their groups
+    order: NewOrder  # their new order, by row of `rankings`
+    before: dict[str, Floats]  # metrics of the old order by name, one value per list
+    after: dict[str, Floats]  # the same of the new order
+    floors: dict[str, Floor]  # chance level of each gap in the new order
 
     def frame(self, columns: Columns) -> pl.DataFrame:
         """Return the columns that were read, lists in their new order.

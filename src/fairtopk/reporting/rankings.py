@@ -149,17 +149,11 @@ ALIKE = 1e-6  # relative difference of gaps up to which a run counts as the same
 
 
 class Fall(NamedTuple):
-    """How a softmax gap falls from the colour-blind model to a fair one.
+    """How a softmax gap falls from the colour-blind model to a fair one."""
 
-    Attributes:
-        before: The gap of the colour-blind model.
-        flat: The gap of its order at the flatness of the fair model's scores.
-        after: The gap of the fair model.
-    """
-
-    before: float
-    flat: float
-    after: float
+    before: float  # the gap of the colour-blind model
+    flat: float  # the gap of its order at the flatness of the fair model's scores
+    after: float  # the gap of the fair model
 
     @property
     def share(self) -> float:
@@ -169,17 +163,11 @@ class Fall(NamedTuple):
 
 
 class FallOfPoint(NamedTuple):
-    """How the gaps of a point fall, seed by seed.
+    """How the gaps of a point fall, seed by seed."""
 
-    Attributes:
-        point: The fair one.
-        runs: Folders of both models of each seed.
-        seeds: Name such as ``exposure_gap@50`` to the fall in each seed.
-    """
-
-    point: Point
-    runs: tuple[str, ...]
-    seeds: Mapping[str, Sequence[Fall]]
+    point: Point  # the fair one
+    runs: tuple[str, ...]  # folders of both models of each seed
+    seeds: Mapping[str, Sequence[Fall]]  # such as `exposure_gap@50` to the fall in each seed
 
 
 Measure = Callable[[Result, Result], dict[str, Fall]]

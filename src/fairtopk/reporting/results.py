@@ -42,20 +42,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of a run on one set of lists.
+    """What was measured of a run on one set of lists."""
 
-    Attributes:
-        run: The model.
-        lists: What tells the lists apart from others, except the seed that drew them.
-        metrics: Name such as ``ndcg@50`` to mean, ``ci95``, ``n`` and ``undefined``.
-        per_query: Files with the values of each query.
-        own_spread: Mean standard deviation of the scores of these lists, if it was measured.
-    """
-
-    run: Run
-    lists: dict[str, Any]
-    metrics: dict[str, dict[str, Any]]
-    per_query: tuple[Path, ...] = ()
+    run: Run  # the model
+    lists: dict[str, Any]  # what tells the lists apart from others, except their seed
+    metrics: dict[str, dict[str, Any]]  # `ndcg@50` to mean, `ci95`, `n` and `undefined`
+    per_query: tuple[Path, ...] = ()  # files with the values of each query
+    # Mean standard deviation of the scores of these lists, if it was measured.
     own_spread: float | None = None
 
     @property

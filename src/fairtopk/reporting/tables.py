@@ -24,27 +24,16 @@ class Shown:
 
 @dataclass(frozen=True)
 class ResultsTable:
-    """What a page shows for one view and gap.
+    """What a page shows for one view and gap."""
 
-    Attributes:
-        view: Place of the view.
-        gap: Such as ``exposure_gap`` or ``exposure_gap_mse``.
-        words: The label of the gap.
-        ks: For each there are columns of NDCG, gap, chance level if known, signed gap.
-        floors: Whether chance levels are known.
-        leaks: Whether the group AUC is known.
-        rows: Names, seeds, spread, AUC, then the cells of each K.
-        notes: What the marks mean, and how well scores tell groups apart.
-    """
-
-    view: int
-    gap: str
-    words: str
-    ks: list[int]
-    floors: bool
-    leaks: bool
-    rows: list[dict[str, Any]]
-    notes: list[str]
+    view: int  # place of the view
+    gap: str  # such as `exposure_gap` or `exposure_gap_mse`
+    words: str  # the label of the gap
+    ks: list[int]  # for each there are columns of NDCG, gap, chance level if known, signed gap
+    floors: bool  # whether chance levels are known
+    leaks: bool  # whether the group AUC is known
+    rows: list[dict[str, Any]]  # names, seeds, spread, AUC, then the cells of each K
+    notes: list[str]  # what the marks mean, and how well scores tell groups apart
 
 
 def results_tables(views: list[curves.View]) -> list[ResultsTable]:

@@ -49,40 +49,24 @@ Series = Mapping[str, tuple[Sequence[Point], Mapping[str, Any]]]  # name to poin
 
 
 class Panel(NamedTuple):
-    """What one panel shows.
+    """What one panel shows."""
 
-    Attributes:
-        view: Whose curves; where K-SONG is.
-        gap: On the horizontal axis.
-        k: Of gap and NDCG.
-        title: Above it.
-        series: What is drawn, in this order.
-    """
-
-    view: PaperView
-    gap: str
-    k: int
-    title: str
-    series: Series
+    view: PaperView  # whose curves; where K-SONG is
+    gap: str  # on the horizontal axis
+    k: int  # of gap and NDCG
+    title: str  # above it
+    series: Series  # what is drawn, in this order
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure.
+    """A figure."""
 
-    Attributes:
-        name: Of its files.
-        title: What it shows.
-        figure: By matplotlib.
-        notes: What must be said of it.
-        runs: Folders of runs that no table of points tells, as seen from that of all runs.
-    """
-
-    name: str
-    title: str
-    figure: Figure
-    notes: list[str] = field(default_factory=list)
-    runs: tuple[str, ...] = ()
+    name: str  # of its files
+    title: str  # what it shows
+    figure: Figure  # by matplotlib
+    notes: list[str] = field(default_factory=list)  # what must be said of it
+    runs: tuple[str, ...] = ()  # folders of runs that no table of points names
 
 
 def grid(rows: Sequence[Sequence[Panel]]) -> Figure:

@@ -43,17 +43,11 @@ MARKDOWN = str.maketrans({"|": r"\|", "*": r"\*", "<": r"\<"})
 
 
 class Plan(NamedTuple):
-    """What there is to do.
+    """What there is to do."""
 
-    Attributes:
-        found: The data at hand.
-        extent: How much is done with it.
-        cells: The runs.
-    """
-
-    found: list[PaperData]
-    extent: Extent
-    cells: list[Cell]
+    found: list[PaperData]  # the data at hand
+    extent: Extent  # how much is done with it
+    cells: list[Cell]  # the runs
 
 
 def plan(data: Path | None, *, quick: bool) -> Plan:
@@ -137,21 +131,13 @@ def write_paper(planned: Plan, out: Path) -> Path:
 
 
 class Section(NamedTuple):
-    """A part of the page.
+    """A part of the page."""
 
-    Attributes:
-        title: Its heading.
-        words: What it is about.
-        figures: With the pictures inside.
-        tables: Shown below them.
-        folded: Tables that are opened on demand.
-    """
-
-    title: str
-    words: str
-    figures: Sequence[Drawn] = ()
-    tables: Sequence[PaperTable] = ()
-    folded: Sequence[PaperTable] = ()
+    title: str  # its heading
+    words: str  # what it is about
+    figures: Sequence[Drawn] = ()  # with the pictures inside
+    tables: Sequence[PaperTable] = ()  # shown below them
+    folded: Sequence[PaperTable] = ()  # tables that are opened on demand
 
 
 def _sections(

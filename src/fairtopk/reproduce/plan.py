@@ -40,19 +40,12 @@ SMALL = {  # some hundred steps of 256 users are not enough
 
 
 class PaperData(NamedTuple):
-    """A data set with a grouping.
+    """A data set with a grouping."""
 
-    Attributes:
-        title: Its name in figures.
-        data: The ``data`` table of its config.
-        paper: Its name in the paper; None if the paper does not use it.
-        small: Whether it is trained with the settings for small data.
-    """
-
-    title: str
-    data: dict[str, Any]
-    paper: str | None = None
-    small: bool = False
+    title: str  # its name in figures
+    data: dict[str, Any]  # the `data` table of its config
+    paper: str | None = None  # its name in the paper; None if the paper does not use it
+    small: bool = False  # whether it is trained with the settings for small data
 
 
 def embedded(seed: int = 0) -> PaperData:
@@ -122,23 +115,14 @@ def _first(folder: Path, pattern: str) -> Path | None:
 
 
 class Extent(NamedTuple):
-    """The extent of the experiments.
+    """The extent of the experiments."""
 
-    Attributes:
-        c: Weights of exposure penalties, besides 0.
-        adversary: Weights of the adversary of DPR.
-        share: Shares of the gap that robust removes.
-        ablation: Weights at which gamma is varied.
-        bonus: Constants added to the named group's scores, of either sign.
-        seeds: Seeds of every run.
-    """
-
-    c: tuple[float, ...]
-    adversary: tuple[float, ...]
-    share: tuple[float, ...]
-    ablation: tuple[float, ...]
-    bonus: tuple[float, ...]
-    seeds: tuple[int, ...]
+    c: tuple[float, ...]  # weights of exposure penalties, besides 0
+    adversary: tuple[float, ...]  # weights of the adversary of DPR
+    share: tuple[float, ...]  # shares of the gap that robust removes
+    ablation: tuple[float, ...]  # weights at which gamma is varied
+    bonus: tuple[float, ...]  # constants added to the named group's scores, of either sign
+    seeds: tuple[int, ...]  # seeds of every run
 
 
 FULL = Extent(

@@ -26,40 +26,24 @@ NOT_RUN, UNDEFINED = "not run", "undefined"
 
 
 class Row(NamedTuple):
-    """A row.
+    """A row."""
 
-    Attributes:
-        cells: A text per column.
-        runs: The folders that its numbers come from, as seen from that of all runs.
-    """
-
-    cells: tuple[str, ...]
-    runs: tuple[str, ...] = ()
+    cells: tuple[str, ...]  # a text per column
+    runs: tuple[str, ...] = ()  # the folders that its numbers come from
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table.
+    """A table."""
 
-    Attributes:
-        name: Of its files.
-        title: What it shows.
-        header: A text per column.
-        rows: What is shown.
-        records: The same with all figures, a record per number or row, for a CSV file.
-        notes: What must be said of it.
-        texts: How many columns, from the first, hold words.
-        ruled: Whether a line is above each row whose first cell is another than before.
-    """
-
-    name: str
-    title: str
-    header: tuple[str, ...]
-    rows: list[Row]
-    records: Sequence[Mapping[str, Any]]
-    notes: list[str] = field(default_factory=list)
-    texts: int = 1
-    ruled: bool = True
+    name: str  # of its files
+    title: str  # what it shows
+    header: tuple[str, ...]  # a text per column
+    rows: list[Row]  # what is shown
+    records: Sequence[Mapping[str, Any]]  # the same with all figures, for a CSV file
+    notes: list[str] = field(default_factory=list)  # what must be said of it
+    texts: int = 1  # how many columns, from the first, hold words
+    ruled: bool = True  # whether a line is above each row with another first cell than before
 
     @property
     def begins(self) -> list[bool]:

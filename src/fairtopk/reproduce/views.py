@@ -44,27 +44,17 @@ Facts = Mapping[str, Mapping[str, Any]]  # folder of a run to what its metrics f
 
 @dataclass(frozen=True)
 class PaperView:
-    """What was measured of a data set by one protocol.
+    """What was measured of a data set by one protocol."""
 
-    Attributes:
-        title: What figures call the data.
-        paper: What the paper calls it; None where it has none like it.
-        protocol: ``sampled`` or ``full``.
-        ks: Every K, rising.
-        k: The one that models were trained for.
-        curves: Trained methods by name, from their start on, by weight.
-        gammas: Name of a method to gamma to its points, at the weights that all gammas have.
-        reranked: Re-rankers of K-SONG's lists by name, by weight.
-    """
-
-    title: str
-    paper: str | None
-    protocol: str
-    ks: list[int]
-    k: int
-    curves: dict[str, list[Point]]
+    title: str  # what figures call the data
+    paper: str | None  # what the paper calls it; None where it has none like it
+    protocol: str  # `sampled` or `full`
+    ks: list[int]  # every K, rising
+    k: int  # the one that models were trained for
+    curves: dict[str, list[Point]]  # trained methods by name, from their start on, by weight
+    # Name of a method to gamma to its points, at the weights that all gammas have.
     gammas: dict[str, dict[float, list[Point]]]
-    reranked: dict[str, list[Point]]
+    reranked: dict[str, list[Point]]  # re-rankers of K-SONG's lists by name, by weight
 
     @property
     def base(self) -> Point | None:
@@ -192,19 +182,12 @@ LOSS = 0.01  # of K-SONG's NDCG, that a chosen model may lose
 
 
 class Choice(NamedTuple):
-    """The point of a method that is chosen for 1 % of NDCG.
+    """The point of a method that is chosen for 1 % of NDCG."""
 
-    Attributes:
-        point: The chosen one; where all lose more, the one that loses least.
-        within: Whether it loses no more, by what it was chosen by.
-        how: In words, by what.
-        label: The weight of the point, and whether more is lost for it.
-    """
-
-    point: Point
-    within: bool
-    how: str
-    label: str
+    point: Point  # the chosen one; where all lose more, the one that loses least
+    within: bool  # whether it loses no more, by what it was chosen by
+    how: str  # in words, by what
+    label: str  # the weight of the point, and whether more is lost for it
 
 
 def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
