@@ -1,4 +1,4 @@
-from fairtopk.reporting.tables import escaped, latex_table
+from fairtopk.reporting.tables import SPECIAL, latex_table
 
 
 def test_a_table_has_rules_of_booktabs_and_numbers_as_formulas() -> None:
@@ -19,5 +19,5 @@ ndcg & $0.5$ & -- \\
 
 
 def test_every_sign_that_latex_reads_is_escaped() -> None:
-    assert escaped("a&b%c$d#e_f{g}") == r"a\&b\%c\$d\#e\_f\{g\}"
-    assert escaped("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
+    assert "a&b%c$d#e_f{g}".translate(SPECIAL) == r"a\&b\%c\$d\#e\_f\{g\}"
+    assert "~^\\".translate(SPECIAL) == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"

@@ -1,6 +1,7 @@
 """Reports on runs that were really trained, and the command."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from fairtopk.runs.config_file import check_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import cached_loader, open_run
 from fairtopk.runs.run import train_run
-from fairtopk.storage import load_tensors
+from fairtopk.storage import load_tensors, save_tensors
 
 K = 10
 
@@ -91,6 +92,25 @@ def test_rankings_need_the_models(trained: Path, tmp_path: Path) -> None:
     view = views_of(collect(trained).results)[0]
     said = rankings_of(tmp_path, view, cached_loader())
     assert said == "the data or the models could not be loaded again"
+
+
+@pytest.mark.parametrize("undefined_in", [["k-song"], ["k-song", "kso-red"]])
+def test_without_a_list_of_both_groups_there_are_no_rankings(
+    trained: Path, tmp_path: Path, undefined_in: list[str]
+) -> None:
+    sampled = [one for one in collect(trained).results if one.lists["protocol"] == "sampled"]
+    name, results = f"exposure_gap@{K}", []
+    for one in sampled:
+        if one.run.method in undefined_in:
+            kept = load_tensors(one.per_query[0])
+            tensors = kept.tensors | {name: torch.full_like(kept.tensors[name], torch.nan)}
+            path = tmp_path / f"{one.run.method}.safetensors"
+            save_tensors(path, tensors, kept.about)
+            metrics = one.metrics | {name: one.metrics[name] | {"mean": None, "ci95": None}}
+            one = replace(one, metrics=metrics, per_query=(path,))
+        results.append(one)
+    (view,) = views_of(results)
+    assert rankings_of(trained, view, cached_loader()) == "no list has both groups"
 
 
 def test_the_command_writes_a_page_with_rankings(run, trained: Path, tmp_path: Path) -> None:

@@ -22,13 +22,14 @@ from fairtopk import checks
 from fairtopk.auditing import rankings as reading
 from fairtopk.auditing import records
 from fairtopk.auditing.baseline import change_record, paired
-from fairtopk.auditing.measures import BY_RANK, measure
+from fairtopk.auditing.measures import BY_RANK, Compact, measure
 from fairtopk.auditing.rankings import Columns, Labelled, OneSource, Source
 from fairtopk.data.columns import as_polars, check_names, ratings_array, require_column
 from fairtopk.data.tables import check_separator
 from fairtopk.errors import InputError, KindError
 from fairtopk.metrics.chance import SHUFFLES
 from fairtopk.metrics.gaps import NOTIONS
+from fairtopk.metrics.intervals import Key, Resampled
 from fairtopk.metrics.names import AUDITED, SOFTMAX_GAPS, TERMS
 from fairtopk.storage import jsonable, sha256_of, write_text
 from fairtopk.terminal import Progress, shown
@@ -171,13 +172,9 @@ def labelled(
     like: Labelled | None = None,
     merit: str | None = None,
 ) -> Labelled:
-    """Return the lists of a table and their groups.
+    """Return the lists of a table and their groups, numbered as those of `like` if it is given.
 
-    Args:
-        source: Files or a frame.
-        request: The columns of the table.
-        like: Rankings whose groups give the numbers of these groups.
-        merit: A column of numbers that is read as well.
+    `merit` is a column of numbers that is read as well.
     """
     columns, items, item = request.columns, request.items, request.items_item
     origin = reading.ITEMS
@@ -372,7 +369,13 @@ def _record(
     shuffles = max(LEAST_SHUFFLES, min(SHUFFLES, SHUFFLED_ROWS // cost))
     found = measure(now, ks, shuffles=shuffles, seed=seed, progress=progress)
     progress("resampling lists", 0, 0)
-    means = records.resampled_findings(found, seed=seed)
+    columns: dict[Key, Compact] = {(name,): values for name, values in found.lists.items()}
+    for one in found.by_attribute:
+        columns |= {(one.attribute.name, gap): values for gap, values in one.gaps.items()}
+        for share, values in one.shares.items():
+            for place, group in enumerate(one.attribute.names):
+                columns[one.attribute.name, share, group] = values[:, place]
+    means = Resampled(columns, seed=seed)
     metrics = {name: means.mean((name,))._asdict() for name in found.lists}
     if found.relevance_ties is not None:
         records.add_ties(metrics, found.relevance_ties, ks)

@@ -126,15 +126,7 @@ def slots_of_same(
 def change_record(
     before: Findings, now: Findings, common: tuple[Both, int], *, ks: Sequence[int], seed: int
 ) -> dict[str, Any]:
-    """Return the changes from `before` to `now`, metric by metric.
-
-    Args:
-        before: The baseline.
-        now: The rankings audited.
-        common: As `paired` returns it.
-        ks: Lengths of the top.
-        seed: Of the resamples and the signs.
-    """
+    """Return the changes from a baseline to rankings, with `common` as `paired` returns it."""
     rows, other_candidates = common
     pairs = list(zip(before.by_attribute, now.by_attribute, strict=True))
     parts = [(before.lists, now.lists), *((old.gaps, new.gaps) for old, new in pairs)]

@@ -332,9 +332,7 @@ class ChanceSums:
     ) -> tuple[dict[str, chance.Floor], dict[str, Likelihood]]:
         """Return floors and p-values by name, those of the impact ratio too.
 
-        Args:
-            notions: Names of gaps.
-            shares: Rank exposure of each group in each list, by name, ``[Q, G]``.
+        `shares` are those of `AttributeMeasures`.
         """
         floors: dict[str, chance.Floor] = {}
         p_values: dict[str, Likelihood] = {}

@@ -105,15 +105,9 @@ def read_source(
     separator: str,
     optional: Sequence[str] = (),
 ) -> Table:
-    """Return the columns that an audit needs of files or a frame.
+    """Return the columns that an audit needs of files, a folder of Parquet files or a frame.
 
-    Args:
-        source: CSV or Parquet files, a folder of Parquet files, or a polars, pandas or Arrow
-            frame.
-        columns: The columns of queries, items, scores or ranks, and relevance.
-        groups: Columns of labels.
-        separator: What separates the fields of a CSV.
-        optional: Columns that are read if all tables have them.
+    Those of `optional` are read if all tables have them.
     """
     names = [*columns.names(), *groups]
     if not isinstance(source, str | Path | Sequence):

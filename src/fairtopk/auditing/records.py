@@ -14,11 +14,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairtopk.auditing.measures import AttributeMeasures, Compact, Findings, Ties
+from fairtopk.auditing.measures import AttributeMeasures, Findings, Ties
 from fairtopk.auditing.rankings import UNKNOWN
 from fairtopk.kernels.sums import discounts
 from fairtopk.metrics.gaps import NOTIONS
-from fairtopk.metrics.intervals import Key, Resampled
+from fairtopk.metrics.intervals import Resampled
 from fairtopk.metrics.names import GAPS, TERMS, label
 from fairtopk.terminal import UNDEFINED, add_row, count, literal, mean_cell, number, table
 
@@ -34,17 +34,6 @@ LEFT_OUT = ("exposure_gap_released", "score_spread")  # of the table of changes
 _number = partial(number, digits=3, undefined=UNDEFINED)
 
 Record = Mapping[str, Any]
-
-
-def resampled_findings(found: Findings, *, seed: int) -> Resampled:
-    """Return all values that are averaged over lists; a metric of lists has the key (name,)."""
-    columns: dict[Key, Compact] = {(name,): values for name, values in found.lists.items()}
-    for one in found.by_attribute:
-        columns |= {(one.attribute.name, gap): values for gap, values in one.gaps.items()}
-        for share, values in one.shares.items():
-            for place, group in enumerate(one.attribute.names):
-                columns[one.attribute.name, share, group] = values[:, place]
-    return Resampled(columns, seed=seed)
 
 
 def ties_record(ties: Ties, ks: Sequence[int], lists: int) -> dict[str, Any]:

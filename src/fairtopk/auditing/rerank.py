@@ -85,13 +85,8 @@ def rerank_table(
 ) -> RerankedTable:
     """Return the rankings of a table in a new order, with metrics of both orders.
 
-    Args:
-        source: CSV or Parquet file, or a frame, as in `audit`.
-        request: The columns of the table; several columns of groups are combined. Metrics are
-            at its K.
-        asked: The re-ranker, with a K.
-        merit: Column that `exposure-lp` maximises; None: the scores.
-        progress: Called with what is being done, how many rows are done, and of how many.
+    These are at the K of `request`. Several columns of groups are combined. `merit` is the
+    column that `exposure-lp` maximises; None: the scores.
     """
     names, ordering = [*request.columns.names(), *request.groups], request.columns.ordering()
     for name in names:

@@ -100,13 +100,9 @@ def prepare_data(
 def fetch(name: str, *, accept_licence: bool) -> Path:
     """Return the published file of a data set, downloaded after its licence is accepted."""
     from fairtopk.data.download import download
-    from fairtopk.data.registry import KNOWN, acknowledge, acknowledged, data_home
+    from fairtopk.data.registry import acknowledge, acknowledged, data_home, known_data
 
-    if name not in KNOWN:
-        raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
-    known = KNOWN[name]
-    if name == "synthetic":
-        raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
+    known = known_data(name, to_prepare=True)
     if known.url is None:
         raise InputError(f"{name} cannot be downloaded ({known.home}); pass it with --from")
     if name not in acknowledged(data_home()):

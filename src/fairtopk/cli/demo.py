@@ -21,7 +21,7 @@ from fairtopk.metrics import exposure_gap
 from fairtopk.metrics.names import TABLE_ROWS
 from fairtopk.models.scoring import score
 from fairtopk.reporting.page import PAGE, report
-from fairtopk.reporting.rankings import flattened
+from fairtopk.reporting.rankings import Fall, flattened
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import open_run
@@ -202,8 +202,7 @@ def _flattening(results: dict[str, Any], out: Path, lists: Lists, seed: int) -> 
     # The colour-blind model's gap at KSO-RED's mean entropy of exposure.
     flat_scores = flattened(scores["k-song"], scores["kso-red"], mask)
     flat = float(exposure_gap(flat_scores, group, k=K, mask=mask).nanmean())
-    old, new = gaps["k-song"], gaps["kso-red"]
-    share = (old - flat) / (old - new) if old > new else float("nan")
+    share = Fall(gaps["k-song"], flat, gaps["kso-red"]).share
     return (
         f"KSO-RED on sampled lists: {share:.0%} of the drop of the gap of Eq. 9 comes from "
         f"flatter scores, not from a different order; the gap by rank does not depend on scores"

@@ -12,8 +12,10 @@ from fairtopk.errors import Exit, InputError
 from fairtopk.terminal import add_row, count, mean_cell, number, table
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from fairtopk.metrics.chance import Floor
-    from fairtopk.reranking.request import RerankRequest
+    from fairtopk.reranking.request import RerankRequest, Unmet
     from fairtopk.tensors import Values
 
 PAGE = "audit.html"
@@ -291,11 +293,7 @@ def _rerank_table(
     unmet, attribute = found.order.unmet, found.attribute
     title = f"{source.name}: {unmet.total:,} lists re-ranked by {request.method}"
     _show_change(title, found.before, found.after, found.floors, audited.ks)
-    if unmet.count:
-        first = unmet.describe("query", found.rankings.query_ids)
-        say(
-            f"marked: {unmet.count:,} of {unmet.total:,} lists cannot meet the targets; {first}"
-        )
+    _say_unmet(unmet, "query", found.rankings.query_ids)
     _say_conditions(request, attribute.names, count(int((attribute.group < 0).sum()), "row"))
     if out is not None:
         frame = found.frame(columns)
@@ -326,12 +324,7 @@ def _rerank_run(
             title += f", bonus {request.options['bonus']:g}"
         ks = run.config.evaluation.k
         _show_change(title, own.values, found.values, found.context.floors, ks)
-        if unmet.count:
-            first = unmet.describe("user", data.user_ids)
-            say(
-                f"marked: {unmet.count:,} of {unmet.total:,} lists cannot meet the targets; "
-                f"{first}"
-            )
+        _say_unmet(unmet, "user", data.user_ids)
         path = out or source / found.name
         found.save(path)
         state = "" if result["finished"] else "; measured at the last checkpoint, not the end"
@@ -346,15 +339,7 @@ def _show_change(
     floors: Mapping[str, "Floor"],
     ks: Sequence[int],
 ) -> None:
-    """Print means over lists before and after, and of their difference.
-
-    Args:
-        title: Title of the table.
-        before: Metrics of the old order by name, one value per list, ``[Q]``.
-        after: The same of the new order.
-        floors: Chance levels of the gaps of the new order, by name.
-        ks: Lengths of the top.
-    """
+    """Print means over lists before, after and of the difference; `floors` are those after."""
     from fairtopk.metrics.intervals import means_with_intervals
     from fairtopk.metrics.names import TABLE_ROWS
 
@@ -377,6 +362,12 @@ def _show_change(
     undefined = max(mean.undefined for mean in means.values())
     if undefined:
         say(f"up to {count(undefined, 'list')} excluded where a metric is undefined")
+
+
+def _say_unmet(unmet: "Unmet", noun: str, ids: "pl.Series") -> None:
+    if unmet.count:
+        how_many = f"{unmet.count:,} of {unmet.total:,} lists cannot meet the targets"
+        say(f"marked: {how_many}; {unmet.describe(noun, ids)}")
 
 
 def _say_conditions(request: "RerankRequest", names: Sequence[str], unknown: str) -> None:

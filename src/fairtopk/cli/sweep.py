@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 
 COLUMNS = ("done", "running", "failed", "of")
+Processes = Annotated[
+    int | None, Option(min=1, help="runs at a time; default: one for each core")
+]
 
 
 def sweep(
@@ -36,9 +39,7 @@ def sweep(
     resume: Annotated[
         bool, Option("--resume", help="start, or continue; finished runs are kept")
     ] = False,
-    processes: Annotated[
-        int | None, Option(min=1, help="runs at a time; default: one for each core")
-    ] = None,
+    processes: Processes = None,
 ) -> None:
     """Train every combination of the data sets, methods, weights, K and seeds in [sweep].
 
@@ -163,9 +164,7 @@ def reproduce(
     quick: Annotated[
         bool, Option("--quick", help="embedded data and MovieLens 100K, few weights, one seed")
     ] = False,
-    processes: Annotated[
-        int | None, Option(min=1, help="runs at a time; default: one for each core")
-    ] = None,
+    processes: Processes = None,
 ) -> None:
     """Run the paper's experiments on the available data; write its figures and tables.
 

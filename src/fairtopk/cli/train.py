@@ -36,10 +36,11 @@ def train(
     from fairtopk.runs.config_file import check_config, read_config
 
     values = read_config(config, set_ or ())
+    warmups = None if no_cache else warmups_home()
     if "goal" in values:
         from fairtopk.runs.goal import check_goal
 
-        train_to_goal(*check_goal(values, str(config)), out, resume=resume, no_cache=no_cache)
+        train_to_goal(*check_goal(values, str(config)), out, resume=resume, warmups=warmups)
         return
     settings = check_config(values, str(config))  # wrong input is refused without torch
 
@@ -50,13 +51,7 @@ def train(
     finished = (out / METRICS).exists()
     with training_progress(f"{settings.method.name} on {settings.data.source}") as hooks:
         try:
-            result = train_run(
-                settings,
-                out,
-                resume=resume,
-                hooks=hooks,
-                warmups=None if no_cache else warmups_home(),
-            )
+            result = train_run(settings, out, resume=resume, hooks=hooks, warmups=warmups)
         except STOPS:
             if (out / MODEL).exists():
                 say(f"saved; continue with: {resume_command(out)}")
@@ -148,13 +143,12 @@ def show_result(result: dict[str, Any]) -> None:
 
 
 def train_to_goal(
-    config: "Config", goal: "Goal", out: Path, *, resume: bool, no_cache: bool
+    config: "Config", goal: "Goal", out: Path, *, resume: bool, warmups: Path | None
 ) -> None:
     """Search for the weight that reaches a goal, and show the result.
 
     If the goal is missed the command ends with that exit code, after everything is written.
     """
-    from fairtopk.data.registry import warmups_home
     from fairtopk.runs.goal import with_weight
     from fairtopk.runs.goal_run import search_weight
     from fairtopk.runs.result import GOAL, METRICS, Owner, read_result, resume_command
@@ -166,7 +160,7 @@ def train_to_goal(
             goal,
             out,
             resume=resume,
-            warmups=None if no_cache else warmups_home(),
+            warmups=warmups,
             progress=training_progress,
         )
     except STOPS:

@@ -122,6 +122,15 @@ KNOWN: dict[str, Known] = {
 }
 
 
+def known_data(name: str, *, to_prepare: bool = False) -> Known:
+    """Return a data set by name, refusing an unknown one, and one with nothing to prepare."""
+    if not isinstance(name, str) or name not in KNOWN:
+        raise InputError(f"unknown data set {shown(name)}: the names are {', '.join(KNOWN)}")
+    if to_prepare and name == "synthetic":
+        raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
+    return KNOWN[name]
+
+
 def data_home() -> Path:
     """Return the user's folder for data: FAIRTOPK_HOME, else the platform's usual place."""
     if chosen := os.environ.get("FAIRTOPK_HOME"):
@@ -201,8 +210,7 @@ def load(
     Raises:
         InputError: The name is unknown, or the files are not what they should be.
     """
-    if not isinstance(name, str) or name not in KNOWN:
-        raise InputError(f"unknown data set {shown(name)}: the names are {', '.join(KNOWN)}")
+    known_data(name)
     if name == "synthetic":
         if path is not None or groups is not None:
             raise InputError("synthetic data takes no path and brings its own groups")
@@ -343,12 +351,8 @@ def prepare(
             later; for features it keeps the labels.
         **options: What the reader of that name takes, see `load`.
     """
-    if name not in KNOWN:
-        raise InputError(f"unknown data set {name!r}: the names are {', '.join(KNOWN)}")
-    if name == "synthetic":
-        raise InputError("synthetic data is generated when it is loaded; nothing to prepare")
+    known = known_data(name, to_prepare=True)
     prepared.refuse_used(out)
-    known = KNOWN[name]
     frames: dict[str, pl.DataFrame]
     about: dict[str, Any]  # this kind of data's part of the card
     found = read(name, source, groups, options)

@@ -184,12 +184,6 @@ def fairest(view: View, gap: str, k: int, *, loss: float) -> Point | None:
     """Return the penalised point with the smallest gap that loses at most a share of NDCG.
 
     If all lose more, it is the one that loses least; None without a base or such a point.
-
-    Args:
-        view: The points.
-        gap: Such as ``exposure_gap``.
-        k: K of NDCG and gap.
-        loss: Share of the base's NDCG that may be lost.
     """
     if view.base is None:
         return None
@@ -253,13 +247,8 @@ def paired_values(
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, NDArray[np.float64]]] | None:
     """Return the metrics of the base and of a point, user by user, means over seeds, ``[Q]``.
 
-    Args:
-        point: The point.
-        base: The values of the base, by seed.
-        metrics: Names; those that a run lacks are left out.
-
-    Returns:
-        NaN for users whom a seed has no value of; None if they share no users or no metrics.
+    Metrics that a run lacks are left out. NaN for users whom a seed has no value of; None if
+    base, by seed, and point share no users or no metrics.
     """
     pairs = []
     for result in point.results:

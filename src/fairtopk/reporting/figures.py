@@ -102,15 +102,9 @@ def draw(
     *,
     bars: bool = True,
 ) -> None:
-    """Draw the points that have both metrics, with their intervals.
+    """Draw the points that have both metrics, the first to the right and the second up.
 
-    Args:
-        panel: Where.
-        name: What the legend says.
-        points: Of one curve.
-        metrics: What is drawn to the right and what up.
-        look: As `look_of` returns it.
-        bars: Whether intervals are drawn.
+    `look` is as `look_of` returns it; `bars` are the intervals.
     """
     known = [point for point in points if all(name in point.values for name in metrics)]
     if not known:
@@ -138,9 +132,7 @@ def name_axes(panel: Axes, gap: str) -> None:
 def pictures(sides: Mapping[str, Sequence[str]], groups: tuple[str, str]) -> Figure:
     """Return a figure of rankings side by side, a row of pixels per list.
 
-    Args:
-        sides: Title to rows, which are those of `Rankings`.
-        groups: What "0" and "1" in a row stand for.
+    `sides` are titles and rows, which are those of `Rankings`, `groups` the names of 0 and 1.
     """
     figure = Figure(figsize=(3.5 * len(sides), 2.9), layout="constrained")
     panels = figure.subplots(1, len(sides), squeeze=False)[0]

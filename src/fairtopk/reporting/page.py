@@ -157,13 +157,7 @@ def _change(base: Point, point: Point, gap: str, k: int) -> int:
 
 
 def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -> str:
-    """Return the page of a sweep as HTML.
-
-    Args:
-        sweep: The runs.
-        views: `views_of` their results.
-        rankings: Rankings before and after, by place of the view.
-    """
+    """Return the page of a sweep as HTML; `rankings` are by place of the view."""
     runs = list({result.run.name: result.run for result in sweep.results}.values())
     methods = list(dict.fromkeys(run.method for run in runs))
     seeds = len({run.seed for run in runs})
@@ -263,11 +257,7 @@ def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
 
 
 def audit_page(record: dict[str, Any]) -> str:
-    """Return the page of an audit as HTML.
-
-    Args:
-        record: The content of ``audit.json``.
-    """
+    """Return the page of an audit as HTML, from the content of ``audit.json``."""
     ks, columns = record["ks"], record["columns"]
     drawn = ("name", "share_of_rows", "share_at_rank", "exposure_to_rank")
     data = {

@@ -37,6 +37,7 @@ from fairtopk.terminal import number
 SHOWN_LISTS = 30
 SHOWN_POSITIONS = 100
 LOSS = 0.05  # of NDCG, that the fair model may have lost
+NO_GAP = "no list has both groups"
 SIGNS = {-2: "", -1: "-", 0: "0"}  # of a group in a row; "1" for all others
 
 
@@ -45,11 +46,6 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
 
     Before is the colour-blind model, after the fairest model of the same seed that loses at
     most 5 % of its NDCG.
-
-    Args:
-        folder: The folder of the runs.
-        view: The points to choose from.
-        load: Loads the lists of a config.
     """
     if view.base is None:
         return "there is no colour-blind run"
@@ -57,18 +53,22 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     trained = [point.results[0].run.settings.get("method.k") for point in view.points]
     k = next((k for k in trained if k in view.ks), view.ks[0])
     gap = view.gaps[0]
+    name = f"{gap}@{k}"
     after = fairest(view, gap, k, loss=LOSS)
     if after is None:
-        return "there is no run with a penalty"
+        undefined = name in view.base.values and math.isnan(view.base.mean(name))
+        return NO_GAP if undefined else "there is no run with a penalty"
     of_seed = {result.run.seed: result for result in after.results}
     before = next((one for one in view.base.results if one.run.seed in of_seed), None)
     if before is None:
         return "no seed has both a colour-blind and a fair run"
     results = [before, of_seed[before.run.seed]]
-    found = most_unfair(before, f"{gap}@{k}", SHOWN_LISTS)
+    found = most_unfair(before, name, SHOWN_LISTS)
     if found is None:
         return "the colour-blind run has no file with the values of each user"
     users, of = found
+    if not of:
+        return NO_GAP
     try:
         shown = min(max(view.ks), SHOWN_POSITIONS)
         rows, groups = rows_of(folder, results, users, shown, load)
@@ -102,14 +102,9 @@ def most_unfair(result: Result, name: str, count: int) -> tuple[NDArray[np.int64
 def rows_of(
     folder: Path, results: list[Result], users: NDArray[np.int64], shown: int, load: Load
 ) -> tuple[list[list[str]], tuple[str, str]]:
-    """Return the rows of each result, and the names of the two groups in them.
+    """Return the rows of results on the same lists, and the names of the two groups in them.
 
-    Args:
-        folder: The folder of the runs.
-        results: Results of models on the same lists.
-        users: The users of the lists.
-        shown: Positions of a row, from the first.
-        load: Loads the lists of a config.
+    They are those of the lists of `users`, the first `shown` positions.
     """
     rows = []
     for result in results:
@@ -175,13 +170,7 @@ Scored = tuple[Tensor, Batch]  # scores of a model, ``[Q, L]``, and the lists th
 
 
 def flattened(blind: Tensor, fair: Tensor, mask: Tensor) -> Tensor:
-    """Return scores at the temperature that gives them the mean entropy of others, ``[Q, L]``.
-
-    Args:
-        blind: The scores to flatten, ``[Q, L]``.
-        fair: The scores whose flatness they get, of the same lists, ``[Q, L]``.
-        mask: False on padding, ``[Q, L]``.
-    """
+    """Return `blind` at the temperature that gives it the mean entropy of `fair`, [Q, L]."""
     target = float(entropy(fair, mask=mask).nanmean())
     return blind / matched_temperature(blind, mask=mask, target=target)
 
@@ -198,15 +187,7 @@ def scored(folder: Path, result: Result, load: Load) -> Scored:
 def falls_once(
     folder: Path, before: Result, after: Result, ks: Sequence[int], measure: Measure
 ) -> dict[str, Fall]:
-    """Return how gaps fall between two runs: as saved with the fair one, or else measured.
-
-    Args:
-        folder: The folder of the runs.
-        before: The colour-blind run.
-        after: The fair run.
-        ks: Lengths of the top.
-        measure: Measures it if no file has it.
-    """
+    """Return how gaps fall between two runs: as saved with the fair one, or else measured."""
     path = folder / after.run.name / FALLS
     # What identifies a measurement; other models have other gaps.
     names = [f"{next(iter(VARIANTS))}@{k}" for k in ks]

@@ -48,13 +48,7 @@ class Result:
     lists: dict[str, Any]  # what tells the lists apart from others, except their seed
     metrics: dict[str, dict[str, Any]]  # `ndcg@50` to mean, `ci95`, `n` and `undefined`
     per_query: tuple[Path, ...] = ()  # files with the values of each query
-    # Mean standard deviation of the scores of these lists, if it was measured.
-    own_spread: float | None = None
-
-    @property
-    def spread(self) -> float | None:
-        """The spread of scores of these lists, or else what is known of the run's."""
-        return self.run.spread if self.own_spread is None else self.own_spread
+    spread: float | None = None  # of the scores of these lists, or else the run's
 
 
 @dataclass(frozen=True)
@@ -199,6 +193,7 @@ def _results_of(
         }
         queries = _per_query(name, path, measured, missing)
         spread = (measured.get("score_spread") or {}).get("mean")
+        spread = run.spread if spread is None else spread
         results.append(Result(run, lists, measured["metrics"], queries, spread))
     return results
 
@@ -362,4 +357,5 @@ def _reranked_result(
         )
     spread = (found.get("score_spread") or {}).get("mean")
     queries = _per_query(name, path, found, missing)
+    spread = run.spread if spread is None else spread
     return Result(run, lists, found["metrics"], queries, spread)

@@ -147,18 +147,20 @@ def _notes(view: curves.View, gap: str, tests: curves.Tests, number_of_tests: in
     return notes
 
 
-SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    # Most fonts lack these.
-    "±": r"$\pm$",
-    "\u2013": "--",
-    ">": "$>$",
-    "<": "$<$",
-    "²": "$^2$",
-}
+SPECIAL = str.maketrans(
+    {  # so that LaTeX sets text literally
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+        # Most fonts lack these.
+        "±": r"$\pm$",
+        "\u2013": "--",
+        ">": "$>$",
+        "<": "$<$",
+        "²": "$^2$",
+    }
+)
 
 
 def latex_table(
@@ -181,13 +183,13 @@ def latex_table(
     lines = [
         rf"\begin{{tabular}}{{{'l' * left}{'r' * (len(header) - left)}}}",
         r"\toprule",
-        rf"{' & '.join(map(escaped, header))} \\",
+        rf"{' & '.join(text.translate(SPECIAL) for text in header)} \\",
         r"\midrule",
     ]
     for place, row in enumerate(rows):
         if place and begins and begins[place]:
             lines.append(r"\midrule")
-        cells = [escaped(cell) for cell in row]
+        cells = [cell.translate(SPECIAL) for cell in row]
         if texts is None:
             for column, text in enumerate(row[1:], start=1):
                 mantissa, _, exponent = text.partition("e")
@@ -195,8 +197,3 @@ def latex_table(
                 cells[column] = "--" if text == "nan" else f"${mantissa}{power}$"
         lines.append(rf"{' & '.join(cells)} \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def escaped(text: str) -> str:
-    """Return text that LaTeX sets literally."""
-    return "".join(SPECIAL.get(sign, sign) for sign in text)

@@ -215,9 +215,7 @@ def in_and_post(views: Sequence[PaperView]) -> Drawn:
 def protocols(views: Sequence[PaperView], full: Mapping[str, PaperView]) -> Drawn | None:
     """Return the same methods on sampled lists and on the full catalogue; None without both.
 
-    Args:
-        views: Of sampled lists.
-        full: The others by title of the data.
+    `views` are of sampled lists, `full` of the others by title of the data.
     """
     rows = [
         [
@@ -247,12 +245,7 @@ WHOLE = 1_000_000  # positions, more than any sampled list has
 def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
     """Return the most unfair rankings at C = 0 and at large C, or in words why there are none.
 
-    A row of the picture is a list, a pixel a position.
-
-    Args:
-        folder: Where the runs are.
-        view: Of sampled lists.
-        load: What `cached_loader` returned.
+    A row of the picture is a list, a pixel a position. The view is of sampled lists.
     """
     large = [point for point in view.curves.get(FAIR, []) if point.penalised]
     if view.base is None or not large:
@@ -270,7 +263,7 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
         return "K-SONG has no file with the values of each user"
     users, of = found
     if not of:
-        return "no list of K-SONG has a gap"
+        return rankings.NO_GAP
     try:
         rows, groups = rankings.rows_of(folder, results, users, WHOLE, load)
     except (InputError, OSError):
@@ -293,10 +286,7 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
 def falls_of(
     folder: Path, view: PaperView, load: Load
 ) -> tuple[list[rankings.FallOfPoint], str]:
-    """Return how the softmax gaps of penalised points fall, and what is to be said of it.
-
-    Arguments are those of `pictures_of`.
-    """
+    """Return how the softmax gaps of penalised points fall, and what is to be said of it."""
     found, left_out = [], []
     blind: dict[str, rankings.Scored] = {}  # each is compared with many
 

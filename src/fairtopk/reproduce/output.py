@@ -76,9 +76,7 @@ def reproduce(
 def write_paper(planned: Plan, out: Path) -> Path:
     """Write figures, tables, ``results.csv`` and the page of all that is done; return the page.
 
-    Args:
-        planned: What was to be done.
-        out: The folder whose ``runs`` holds what was.
+    What is done is in the folder's ``runs``.
     """
     runs = out / RUNS
     named = [(DataConfig.model_validate(found.data), found.title) for found in planned.found]
@@ -320,12 +318,7 @@ def write_records(records: Iterable[Mapping[str, Any]], path: Path) -> None:
 
 
 def long_records(title: str, results: Iterable[Result]) -> Iterator[dict[str, Any]]:
-    """Yield every number of results as a record of its own.
-
-    Args:
-        title: What figures call the data.
-        results: What was measured.
-    """
+    """Yield every number of the results of a data set as a record of its own."""
     for result in results:
         run = result.run
         weight = run.weight or (None, None)

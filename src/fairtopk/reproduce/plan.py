@@ -57,9 +57,7 @@ def embedded(seed: int = 0) -> PaperData:
 def find_data(folder: Path | None, *, quick: bool) -> list[PaperData]:
     """Return every data set of the paper that a folder has, and the embedded one.
 
-    Args:
-        folder: A folder of published archives or of their folders, or None.
-        quick: Take MovieLens 100K only.
+    The folder has published archives or their folders; `quick` takes MovieLens 100K only.
     """
     if folder is None:
         return [embedded()]
@@ -73,10 +71,10 @@ def _movielens(folder: Path, *, quick: bool) -> Iterator[PaperData]:
     for source, (start, size) in MOVIELENS.items():
         if quick and source != "movielens-100k":
             continue
-        path = _first(folder, f"{start}*.zip") or _first(folder, f"{start}*/")
-        if path is not None:
+        paths = sorted(folder.glob(f"{start}*.zip")) or sorted(folder.glob(f"{start}*/"))
+        if paths:
             for title, rule in GROUPINGS.items():
-                data = {"source": source, "path": str(path), "groups": rule}
+                data = {"source": source, "path": str(paths[0]), "groups": rule}
                 paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
                 yield PaperData(
                     f"MovieLens {size}, {title}",
@@ -90,9 +88,8 @@ def _movielens(folder: Path, *, quick: bool) -> Iterator[PaperData]:
 def _netflix(folder: Path) -> Iterator[PaperData]:
     rule = GROUPINGS[BEFORE_1990]
     for pattern in NETFLIX:
-        path = _first(folder, pattern)
-        if path is not None:
-            data = {"source": "netflix", "path": str(path), "groups": rule}
+        if paths := sorted(folder.glob(pattern)):
+            data = {"source": "netflix", "path": str(paths[0]), "groups": rule}
             yield PaperData(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")
             return
     ratings, items = (folder / name for name in NETFLIX_PART)
@@ -108,10 +105,6 @@ def _netflix(folder: Path) -> Iterator[PaperData]:
             "min_ratings": 20,
         }
         yield PaperData(f"Netflix (a part), {BEFORE_1990}", part)
-
-
-def _first(folder: Path, pattern: str) -> Path | None:
-    return min(folder.glob(pattern), default=None)
 
 
 class Extent(NamedTuple):

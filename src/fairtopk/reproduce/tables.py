@@ -8,6 +8,7 @@ over users, and beside them what changes from K-SONG, user by user.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from fairtopk.reproduce.views import BASE, STARTS, Facts, PaperView, folder, fol
 from fairtopk.terminal import number
 
 NOT_RUN, UNDEFINED = "not run", "undefined"
+shown = partial(number, undefined=UNDEFINED)  # says in words that a number is undefined
 
 
 class Row(NamedTuple):
@@ -51,11 +53,6 @@ class PaperTable:
         firsts = [row.cells[0] for row in self.rows]
         pairs = pairwise(["", *firsts])
         return [self.ruled and first not in ("", above) for above, first in pairs]
-
-
-def shown(value: float | None) -> str:
-    """Return a number as a table shows it, and in words that it is undefined."""
-    return number(value, undefined=UNDEFINED)
 
 
 def measured(point: Point, metric: str) -> str:
@@ -212,12 +209,9 @@ def time_table(views: Sequence[PaperView], facts: Facts) -> PaperTable:
 
 
 def flattening_table(view: PaperView, falls: Sequence[FallOfPoint], why: str) -> PaperTable:
-    """Return which share of the fall of each softmax gap is flatter scores.
+    """Return which share of the fall of each softmax gap is flatter scores, on sampled lists.
 
-    Args:
-        view: Of sampled lists.
-        falls: How the gaps of each penalised point fall.
-        why: In words, what could not be told; empty if all could.
+    `why` says in words what could not be told; it is empty if all could.
     """
     rows, records = [], []
     for point, runs, seeds in falls:

@@ -204,13 +204,7 @@ NOTES = [
 
 
 def chosen_tables(view: PaperView, full: PaperView | None, facts: Facts) -> list[PaperTable]:
-    """Return what was chosen for each gap on sampled lists, and what it gives by each protocol.
-
-    Args:
-        view: Of sampled lists.
-        full: Of the full catalogue, if that was measured.
-        facts: Of each run; they tell which epoch was kept.
-    """
+    """Return what is chosen for each gap on sampled lists, and what it gives by protocol."""
     tables: list[PaperTable] = []
     if view.base is None:
         return tables

@@ -193,12 +193,7 @@ class Choice(NamedTuple):
 def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts) -> Choice:
     """Return which point of a method is chosen for a loss of at most 1 % of the base's NDCG.
 
-    Args:
-        points: Penalised, one or more.
-        base: Whose NDCG may be lost.
-        gap: Such as ``exposure_gap``.
-        k: Of both.
-        facts: Of each run; they tell which epoch was kept.
+    There is one or more, all penalised; `facts` of each run tell which epoch was kept.
     """
     metrics = f"ndcg@{k}", f"{gap}@{k}"
     how, judged = "on validation", "validation"
