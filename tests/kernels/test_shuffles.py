@@ -1,10 +1,9 @@
-"""Totals of signed gaps and shares against the metrics themselves."""
+"""Sums after labels are shuffled, against those of the labels that were dealt."""
 
 from collections import Counter
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,11 +13,9 @@ from fairtopk.kernels.sums import (
     Places,
     Ranked,
     drawn_sums,
-    gap_totals,
     place_sums,
     shuffled_sums,
 )
-from fairtopk.metrics.gaps import NOTIONS, Tops, named_and_rest, named_gap, rank_exposure
 
 pytestmark = pytest.mark.kernel
 
@@ -175,45 +172,3 @@ def test_lists_rounds_and_seeds_have_draws_of_their_own() -> None:
 def test_a_top_of_one_group_or_none_keeps_its_labels() -> None:
     assert labels_of(drawn([1, -1, 1], [0, 2, 0], [1, 2, 3], rounds=2), 1, 3) == (1, -1, 1)
     assert not drawn([-1, -1], [0, 0, 0], [1, 2], rounds=2).members.any()
-
-
-Q, KS = 30, [2, 4]
-
-
-@pytest.mark.parametrize("groups", [2, 4])
-def test_totals_are_those_of_the_metrics_and_what_is_undefined_adds_nothing(
-    groups: int,
-) -> None:
-    rng = np.random.default_rng(groups)
-    shape = (Q, groups, len(KS))
-    size = rng.integers(0, 4, (Q, groups))
-    members = np.minimum(rng.integers(0, 3, shape), size[..., None])
-    exposure, discount = rng.random(shape) * (members > 0), rng.random(shape) * (members > 0)
-    everyone = 1 + rng.random((Q, len(KS)))
-    sums = GroupSums(*(one[:, None].astype(float) for one in (exposure, discount, members)))
-
-    totals = gap_totals(sums, everyone, size)
-
-    tops = Tops(
-        *(torch.tensor(one).double() for one in (exposure, discount, members)),
-        torch.tensor(everyone)[:, None],
-        torch.tensor(size)[..., None],
-        torch.zeros(Q, len(KS)),
-        torch.zeros(Q, len(KS)),
-    )
-    gaps = [named_gap(notion(named_and_rest(tops))).nansum(0) for notion in NOTIONS.values()]
-    expected = torch.cat([*gaps, rank_exposure(tops).nansum(0).flatten()])
-    assert (size[:, 0] == 0).any()
-    np.testing.assert_allclose(totals[0], expected, rtol=1e-12, atol=1e-12)
-
-
-def test_versions_of_lists_are_added_up_apart() -> None:
-    rng = np.random.default_rng(0)
-    parts = [rng.random((Q, 3, 2, 1)) for _ in range(3)]
-    everyone, size = np.ones((Q, 1)), np.full((Q, 2), 2)
-    whole = gap_totals(GroupSums(*parts), everyone, size)
-    for version in range(3):
-        alone = GroupSums(
-            *(np.ascontiguousarray(part[:, version : version + 1]) for part in parts)
-        )
-        np.testing.assert_array_equal(gap_totals(alone, everyone, size)[0], whole[version])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairtopk.auditing.rankings import Attribute, Labelled, Rankings
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.sums import Floats, GroupSums, gap_totals
+from fairtopk.kernels.sums import Doubles, Floats, GroupSums
 from fairtopk.lists.batch import order
 from fairtopk.metrics import chance
 from fairtopk.metrics.gaps import (
@@ -34,6 +34,7 @@ BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 LOWEST = -1e18  # its exponential is 0, and float32 holds its square
 BY_RANK = ("rank_exposure_gap", "representation_gap")  # gaps that need no scores
 SHARES = {"rank_exposure": rank_exposure, "representation": representation}
+N_NOTIONS = len(NOTIONS)  # as compiled loops can read it
 NEXT_SEED = 2**32  # from a block to the next, so that no two lists share their shuffles
 
 Counts = NDArray[np.int64]
@@ -313,11 +314,11 @@ class ChanceSums:
             two_tops = chance.tops_of_labelled(two, ks)
             self.expected += n_both * chance.expected_gaps(two_tops, NOTIONS)
             self.with_named += n_both
-        sums = [_sums(chance.tops_of_labelled(lists, ks))]
+        sums = [gap_totals(chance.tops_of_labelled(lists, ks))]
         for first in range(0, self.shuffles, chance.SHUFFLES_AT_ONCE):
             at_once = min(chance.SHUFFLES_AT_ONCE, self.shuffles - first)
             parts = chance.over_shuffles(
-                _sums, lists, ks, rounds=at_once, first_round=first, seed=self.seed
+                gap_totals, lists, ks, rounds=at_once, first_round=first, seed=self.seed
             )
             sums.append(torch.stack(parts).sum(0))
             yield (first + at_once) / self.shuffles
@@ -360,13 +361,49 @@ class ChanceSums:
         return floors, p_values
 
 
-def _sums(tops: Tops) -> Tensor:
-    """Return signed gaps, then the shares of each group, summed over lists, ``[R, cells]``."""
+def gap_totals(tops: Tops) -> Tensor:
+    """Return sums over lists, for each of R versions of them, ``[R, (4 + G) * K]``.
+
+    Signed gaps come first, definition by definition as `NOTIONS` has them; then the exposure by
+    rank of each group. A list without group 0 or without another adds nothing to gaps, one
+    without a group nothing to what that gets. Versions, if any, are the tops' second axis.
+    """
     n, n_groups, n_cuts = len(tops.size), *tops.members.shape[-2:]
     tables = tops.exposure, tops.discount, tops.members
     by_group = GroupSums(*(table.reshape(n, -1, n_groups, n_cuts).numpy() for table in tables))
     everyone, size = tops.everyone.reshape(n, -1).numpy(), tops.size.reshape(n, -1).numpy()
-    return torch.from_numpy(gap_totals(by_group, everyone, size))
+    totals = np.zeros((by_group.members.shape[1], N_NOTIONS + n_groups, n_cuts))
+    _add_totals(by_group, everyone, size, totals)
+    return torch.from_numpy(totals.reshape(len(totals), -1))
+
+
+@compiled
+def _add_totals(sums: GroupSums, everyone: Doubles, size: Counts, totals: Doubles) -> None:
+    """Add up what `gap_totals` returns, ``[R, 4 + G, K]``."""
+    n_lists, n_versions, n_groups, n_cuts = sums.members.shape
+    for row in range(n_lists):
+        named, rest = size[row, 0], size[row, 1:].sum()
+        for version in range(n_versions):
+            for cut in range(n_cuts):
+                exposure, worth, members = 0.0, 0.0, 0.0
+                for group in range(n_groups):
+                    found = sums.discount[row, version, group, cut]
+                    if size[row, group] > 0:
+                        totals[version, N_NOTIONS + group, cut] += found / size[row, group]
+                    if group > 0:
+                        exposure += sums.exposure[row, version, group, cut]
+                        worth += found
+                        members += sums.members[row, version, group, cut]
+                if named == 0 or rest == 0:
+                    continue
+                own = sums.exposure[row, version, 0, cut]
+                own_worth = sums.discount[row, version, 0, cut]
+                own_members = sums.members[row, version, 0, cut]
+                shown = own / max(own_members, 1.0) - exposure / max(members, 1.0)
+                totals[version, 0, cut] += own / named - exposure / rest
+                totals[version, 1, cut] += shown / everyone[row, cut]
+                totals[version, 2, cut] += own_worth / named - worth / rest
+                totals[version, 3, cut] += own_members / named - members / rest
 
 
 def _likelihood(values: Tensor, as_far: Tensor, expected: Tensor) -> Likelihood:

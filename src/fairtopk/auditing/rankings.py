@@ -35,7 +35,7 @@ from fairtopk.data.interactions import checksum
 from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.csr import first_repeat, is_sorted, offsets_of, stable_order
+from fairtopk.kernels.csr import first_repeat, offsets_of, stable_order
 from fairtopk.storage import MOST_FILES, MOST_LINE_BYTES, check_file, open_file, sha256_of
 
 OneSource = IntoDataFrame | str | Path
@@ -282,7 +282,7 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
         grades = (0.0, LARGEST_RELEVANCE)
         relevance = ratings_array(frame[columns.relevance], grades, origin)
     offsets, row = offsets_of(query, len(query_ids)), None
-    if not is_sorted(query):
+    if (query[1:] < query[:-1]).any():
         row = stable_order(query, offsets)
         item, score = item[row], score[row]
         relevance = relevance[row] if relevance is not None else None

@@ -37,15 +37,6 @@ def number_by_appearance(
     return codes, first[:count].copy()
 
 
-@compiled
-def is_sorted(keys: NDArray[np.integer]) -> bool:
-    """Return whether `keys` never fall."""
-    for row in range(1, len(keys)):  # noqa: SIM110 (a loop is what numba compiles well)
-        if keys[row] < keys[row - 1]:
-            return False
-    return True
-
-
 def offsets_of(keys: NDArray[np.integer], n_keys: int) -> NDArray[np.int64]:
     """Return where the rows of each key start once grouped, ``[n_keys + 1]``."""
     offsets = np.zeros(n_keys + 1, np.int64)
