@@ -37,12 +37,7 @@ SPREAD_1, SPREAD_2 = (int(word.view(np.int64)) for word in (GOLDEN, MIX_1))
 
 
 class PairAverage(MovingAverage):
-    """One average per (query, item) pair, in a table that grows; its keys are a buffer too.
-
-    Args:
-        gamma: Weight of a new value; 1 forgets the past.
-        start: What a row holds before its first visit; NaN takes the first value whole.
-    """
+    """One average per (query, item) pair, in a table that grows; its keys are a buffer too."""
 
     key: Tensor
 

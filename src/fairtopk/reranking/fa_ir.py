@@ -200,19 +200,11 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
     if settings.p is not None:
         keys[:, 1:] = 0
     distinct, row = np.unique(keys.numpy(), axis=0, return_inverse=True)
-    row = row.reshape(-1)
-    tables = run_all(
-        [
-            partial(
-                adjusted_counts,
-                length,
-                settings.p if settings.p is not None else protected / max(items, 1),
-                settings.alpha,
-                RULES[settings.adjust],
-            )
-            for length, protected, items in distinct.tolist()
-        ]
-    )
+    row, rule, work = row.reshape(-1), RULES[settings.adjust], []
+    for length, protected, items in distinct.tolist():
+        p = settings.p if settings.p is not None else protected / max(items, 1)
+        work.append(partial(adjusted_counts, length, p, settings.alpha, rule))
+    tables = run_all(work)
     counts = np.zeros((len(tables), int(keys[:, 0].max())), np.int64)
     for number, (values, _) in enumerate(tables):
         counts[number, : len(values)] = values
