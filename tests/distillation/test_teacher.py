@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.distillation.teacher import Catalogue, Lesson, frozen_copy, lesson_of
+from fairtopk.distillation.teacher import Lesson, frozen_copy, lesson_of
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Ratings
 from fairtopk.models.features import FeatureScorer, OfTable
@@ -50,10 +50,15 @@ def some_ratings() -> Ratings:
 
 
 def lesson(
-    catalogue: Catalogue, *, strength: float = 1.0, seed: int = 0, **settings: object
+    group: np.ndarray,
+    rated: Ratings,
+    *,
+    strength: float = 1.0,
+    seed: int = 0,
+    **settings: object,
 ) -> Lesson:
     told = DistillSettings.model_validate({"head": 25, "tail": 10} | settings)
-    return lesson_of(teacher(), catalogue, told, strength=strength, seed=seed)
+    return lesson_of(teacher(), group, rated, told, strength=strength, seed=seed)
 
 
 @pytest.mark.parametrize(("n_groups", "unknown"), [(2, 0), (3, 0), (3, 9)])
@@ -62,7 +67,7 @@ def test_the_head_is_that_of_the_whole_catalogue_re_ranked(
     n_groups: int, unknown: int, reranker: str
 ) -> None:
     group, ratings = groups(n_groups, unknown=unknown), some_ratings()
-    found = lesson(Catalogue(group, ratings), reranker=reranker)
+    found = lesson(group, ratings, reranker=reranker)
     shares = np.bincount(group[group >= 0]) / N_ITEMS
     scores = teacher().scores
     mask = torch.ones(scores.shape, dtype=torch.bool)
@@ -85,7 +90,7 @@ def test_the_head_is_that_of_the_whole_catalogue_re_ranked(
 
 def test_behind_the_head_are_other_items_at_their_own_scores() -> None:
     ratings = some_ratings()
-    found, scores = lesson(Catalogue(groups(), ratings)), teacher().scores.numpy()
+    found, scores = lesson(groups(), ratings), teacher().scores.numpy()
     for user in range(N_USERS):
         mine = ratings.item[ratings.offsets[user] : ratings.offsets[user + 1]]
         others = set(range(N_ITEMS)) - set(mine.tolist()) - set(found.head[user].tolist())
@@ -100,7 +105,7 @@ def test_behind_the_head_are_other_items_at_their_own_scores() -> None:
 
 
 def test_a_short_catalogue_is_all_head() -> None:
-    found = lesson(Catalogue(groups(), some_ratings()), head=100)
+    found = lesson(groups(), some_ratings(), head=100)
     n_left = N_ITEMS - np.diff(some_ratings().offsets)
     np.testing.assert_array_equal((found.head >= 0).sum(-1), n_left)
     assert (found.tail == -1).all()
@@ -109,23 +114,25 @@ def test_a_short_catalogue_is_all_head() -> None:
 
 @pytest.mark.parametrize("reranker", ["det-const-sort", "exposure-lp"])
 def test_one_group_changes_nothing(reranker: str) -> None:
-    assert not lesson(Catalogue(groups(1), NO_RATINGS), reranker=reranker).changed
+    assert not lesson(groups(1), NO_RATINGS, reranker=reranker).changed
 
 
 def test_without_strength_nothing_changes() -> None:
-    assert not lesson(Catalogue(groups(3), some_ratings()), strength=0.0).changed
+    assert not lesson(groups(3), some_ratings(), strength=0.0).changed
 
 
 def test_a_program_ranks_the_head_that_there_is() -> None:
-    found = lesson(Catalogue(groups(), NO_RATINGS), reranker="exposure-lp")
+    found = lesson(groups(), NO_RATINGS, reranker="exposure-lp")
     own = teacher().scores.topk(25).indices.sort().values
     np.testing.assert_array_equal(np.sort(found.head), own)
     assert found.changed
 
 
 def test_rankings_that_are_drawn_hang_on_the_seed() -> None:
-    catalogue = Catalogue(groups(), NO_RATINGS)
-    heads = [lesson(catalogue, seed=seed, reranker="exposure-lp").head for seed in (1, 1, 2)]
+    heads = [
+        lesson(groups(), NO_RATINGS, seed=seed, reranker="exposure-lp").head
+        for seed in (1, 1, 2)
+    ]
     np.testing.assert_array_equal(heads[0], heads[1])
     assert (heads[0] != heads[2]).any()
 

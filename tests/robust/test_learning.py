@@ -41,7 +41,8 @@ def primal(q: Floats, problem: Problem) -> tuple[float, Floats]:
     theta = problem.moments(q - problem.relevance) / problem.gamma
     value = found.value.mean() + mu / 2 * (q**2).sum() / len(mask)
     value += problem.gamma / 2 * theta @ theta
-    grad = (found.exposure + mu * q - problem.appeal(theta)) * mask / len(mask)
+    appeal = -(problem.features.double().numpy() @ theta)
+    grad = (found.exposure + mu * q - appeal) * mask / len(mask)
     return float(value), grad.ravel()
 
 

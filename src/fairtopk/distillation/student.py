@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fairtopk.distillation.teacher import (
-    Catalogue,
     Lesson,
     evenly_spaced,
     lesson_of,
@@ -76,15 +75,14 @@ class DistillSampler:
     ) -> None:
         self.teacher, self.settings, self.ranked = teacher, settings, ranked
         self.strength, self.seed = strength, seed
-        self.catalogue = Catalogue(lists.data.group, lists.train)
+        self.group, self.rated = lists.data.group, lists.train
         self.n_relevant = np.diff(lists.train.offsets)
 
     @cached_property
     def lesson(self) -> Lesson:
         """The lesson of the teacher as it is when this is first read."""
-        return lesson_of(
-            self.teacher, self.catalogue, self.settings, strength=self.strength, seed=self.seed
-        )
+        given = (self.teacher, self.group, self.rated, self.settings)
+        return lesson_of(*given, strength=self.strength, seed=self.seed)
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every user's list once; nothing if the student knows the lesson already."""

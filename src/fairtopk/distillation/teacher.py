@@ -27,36 +27,15 @@ FALL = 3.0  # how fast an item's weight falls with its place
 Values = TypeVar("Values", NDArray[np.float64], Tensor)
 
 
-class Catalogue(NamedTuple):
-    """All items, and which of them each user has rated.
-
-    Attributes:
-        group: Group number of each item, -1 unknown, ``[n_items]``.
-        rated: The training ratings of each user; rated items are never shown again.
-    """
-
-    group: NDArray[np.int32]
-    rated: Ratings
-
-
 class Lesson(NamedTuple):
-    """What the student learns about each user.
+    """What the student learns about each user."""
 
-    Attributes:
-        head: Items from the first place on, -1 where a user has fewer, ``[U, M]`` int32.
-        head_score: The scores to learn for them, ``[U, M]`` float32.
-        tail: Some of the items behind the head, -1 where there are fewer, ``[U, T]`` int32.
-        tail_score: The scores to learn for them, ``[U, T]`` float32.
-        n_behind: Number of items behind the head, ``[U]``.
-        changed: Whether any order differs from the teacher's own.
-    """
-
-    head: NDArray[np.int32]
-    head_score: NDArray[np.float32]
-    tail: NDArray[np.int32]
-    tail_score: NDArray[np.float32]
-    n_behind: NDArray[np.int64]
-    changed: bool
+    head: NDArray[np.int32]  # items from the first place on, -1 where there are fewer, [U, M]
+    head_score: NDArray[np.float32]  # the scores to learn for them, [U, M]
+    tail: NDArray[np.int32]  # some items behind the head, -1 where there are fewer, [U, T]
+    tail_score: NDArray[np.float32]  # the scores to learn for them, [U, T]
+    n_behind: NDArray[np.int64]  # number of items behind the head, [U]
+    changed: bool  # whether any order differs from the teacher's own
 
 
 def frozen_copy(scorer: nn.Module) -> nn.Module:
@@ -68,15 +47,30 @@ def frozen_copy(scorer: nn.Module) -> nn.Module:
 
 def lesson_of(
     teacher: nn.Module,
-    catalogue: Catalogue,
+    group: NDArray[np.int32],
+    rated: Ratings,
     settings: DistillSettings,
     *,
     strength: float,
     seed: int,
 ) -> Lesson:
-    """Return the lesson about every user, fair by `strength` from 0 to 1."""
-    group, offsets = catalogue.group, catalogue.rated.offsets
+    """Return the lesson about every user.
+
+    Args:
+        teacher: The scorer to learn from.
+        group: Group number of each item, -1 unknown, ``[n_items]``.
+        rated: The training ratings of each user; rated items are never shown again.
+        settings: Of the lesson.
+        strength: How fair it is, from 0 to 1.
+        seed: For what is drawn.
+    """
+    offsets, k, label = rated.offsets, settings.head, torch.from_numpy(group)
     n_users, rng = len(offsets) - 1, np.random.default_rng(seed)
+    # The linear program ranks the present head. The other re-rankers take, at most, as many of
+    # the first items of each group as the head has.
+    columns = [torch.arange(len(group))]
+    if settings.reranker != "exposure-lp":
+        columns = [torch.from_numpy(np.flatnonzero(group == one)) for one in np.unique(group)]
     shares = np.bincount(group[group >= 0]) / len(group)
     targets = dict(enumerate(shares.tolist()))
     blocks = []
@@ -84,10 +78,13 @@ def lesson_of(
         users = np.arange(start, min(start + BLOCK, n_users))
         scores = torch.from_numpy(catalogue_scores(teacher, users, len(group)))
         row = np.repeat(np.arange(len(users)), np.diff(offsets)[users])
-        rated = catalogue.rated.item[offsets[start] : offsets[users[-1] + 1]]
-        scores[row, rated] = -torch.inf
-        lists, item = _candidates(scores, group, settings, users)
-        k = settings.head
+        scores[row, rated.item[offsets[start] : offsets[users[-1] + 1]]] = -torch.inf
+        tops = [scores[:, one].topk(min(k, len(one))) for one in columns]
+        value = torch.cat([top.values for top in tops], dim=-1)
+        item = torch.cat([one[top.indices] for one, top in zip(columns, tops, strict=True)], -1)
+        mask = value.isfinite()
+        known = label[item].to(torch.int16).masked_fill(~mask, -1)
+        lists = Candidates(value, mask, known, value, torch.from_numpy(users))
         slot = taught_order(
             lists, settings.reranker, k=k, strength=strength, seed=seed, targets=targets
         )
@@ -182,28 +179,4 @@ def weight_behind(
 ) -> NDArray[np.float64]:
     """Return the total weight of all items from a place on, as an integral for the sum."""
     power = 1 - FALL
-    ends = ((1 + place / reach) ** power for place in (first, length))
-    return reach / -power * (next(ends) - next(ends))
-
-
-def _candidates(
-    scores: Tensor,
-    group: NDArray[np.int32],
-    settings: DistillSettings,
-    users: NDArray[np.int64],
-) -> tuple[Candidates, Tensor]:
-    """Return lists of the items that may be in the head, and the items.
-
-    The linear program ranks the present head. The other re-rankers take, at most, as many of
-    the first items of each group as the head has.
-    """
-    label = torch.from_numpy(group)
-    columns = [torch.arange(len(group))]
-    if settings.reranker != "exposure-lp":
-        columns = [torch.from_numpy(np.flatnonzero(group == one)) for one in np.unique(group)]
-    tops = [scores[:, one].topk(min(settings.head, len(one))) for one in columns]
-    value = torch.cat([top.values for top in tops], dim=-1)
-    item = torch.cat([one[top.indices] for one, top in zip(columns, tops, strict=True)], -1)
-    mask = value.isfinite()
-    known = label[item].to(torch.int16).masked_fill(~mask, -1)
-    return Candidates(value, mask, known, value, torch.from_numpy(users)), item
+    return reach / -power * ((1 + first / reach) ** power - (1 + length / reach) ** power)

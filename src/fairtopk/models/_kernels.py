@@ -32,29 +32,18 @@ Floats = NDArray[np.floating]
 
 
 class Pairs(NamedTuple):
-    """The slots of a batch of lists, grouped by item.
+    """The slots of a batch of lists, grouped by item."""
 
-    Attributes:
-        offsets: Where the pairs of each item start, ``[n_items + 1]``.
-        row: The list of each pair, ``[n_pairs]``.
-        slot: Its place in the list, ``[n_pairs]``.
-    """
-
-    offsets: NDArray[np.int64]
-    row: NDArray[np.int32]
-    slot: NDArray[np.int32]
+    offsets: NDArray[np.int64]  # where the pairs of each item start, [n_items + 1]
+    row: NDArray[np.int32]  # the list of each pair, [n_pairs]
+    slot: NDArray[np.int32]  # its place in the list, [n_pairs]
 
 
 class Dropout(NamedTuple):
-    """Which units are kept: a function of seed, list, slot and unit, the same at every call.
+    """Which units are kept: a function of seed, list, slot and unit, the same at every call."""
 
-    Attributes:
-        seed: Key of all draws.
-        keep: How many of a draw's 256 values keep a unit, from 1; at 256 nothing is drawn.
-    """
-
-    seed: int
-    keep: int
+    seed: int  # key of all draws
+    keep: int  # how many of a draw's 256 values keep a unit, from 1; at 256 nothing is drawn
 
 
 @compiled
@@ -118,15 +107,10 @@ def kept_units(pairs: Pairs, dropout: Dropout, units: int) -> NDArray[np.uint8]:
 
 
 class Sides(NamedTuple):
-    """What users, or items, bring to a score.
+    """What users, or items, bring to a score."""
 
-    Attributes:
-        product: Vectors of the product, ``[rows, width]``.
-        hidden: Halves of the hidden layer, ``[rows, units]``; no units for a product alone.
-    """
-
-    product: Floats
-    hidden: Floats
+    product: Floats  # vectors of the product, [rows, width]
+    hidden: Floats  # halves of the hidden layer, [rows, units]; no units for a product alone
 
 
 @summing

@@ -38,19 +38,12 @@ FEW = 16  # of how many rows one is, for sorting to be quicker than to look at a
 
 
 class AdamTable(NamedTuple):
-    """A parameter and what Adam keeps of it.
+    """A parameter and what Adam keeps of it."""
 
-    Attributes:
-        weight: The parameter, ``[rows, width]``.
-        first: Average of its gradients, alike.
-        second: Average of their squares, alike.
-        last: The step that each row was last brought up to, ``[rows]``.
-    """
-
-    weight: Floats
-    first: Floats
-    second: Floats
-    last: NDArray[np.int32]
+    weight: Floats  # the parameter, [rows, width]
+    first: Floats  # average of its gradients, alike
+    second: Floats  # average of their squares, alike
+    last: NDArray[np.int32]  # the step that each row was last brought up to, [rows]
 
 
 class AdamRule(NamedTuple):
@@ -64,17 +57,11 @@ class AdamRule(NamedTuple):
 
 
 class AdamSteps(NamedTuple):
-    """Rate and eps of consecutive steps, with the correction for averages that start at 0.
+    """Rate and eps of consecutive steps, with the correction for averages that start at 0."""
 
-    Attributes:
-        first: Number of the first of these steps.
-        rate: Of each step, ``[n]``.
-        eps: Alike.
-    """
-
-    first: int
-    rate: Floats
-    eps: Floats
+    first: int  # number of the first of these steps
+    rate: Floats  # of each step, [n]
+    eps: Floats  # alike
 
 
 @lru_cache(maxsize=8)  # all parameters of a model take the same steps
@@ -205,17 +192,11 @@ def _flush(table: AdamTable, row: int, scalars: Scalars) -> None:
 
 
 class MomentumTable(NamedTuple):
-    """A parameter and what momentum keeps of it.
+    """A parameter and what momentum keeps of it."""
 
-    Attributes:
-        weight: The parameter w, ``[rows, width]``.
-        buffer: Average of its gradients z, alike.
-        last: The step that each row was last brought up to, ``[rows]``.
-    """
-
-    weight: Floats
-    buffer: Floats
-    last: NDArray[np.int32]
+    weight: Floats  # the parameter w, [rows, width]
+    buffer: Floats  # average of its gradients z, alike
+    last: NDArray[np.int32]  # the step that each row was last brought up to, [rows]
 
 
 class MomentumRule(NamedTuple):

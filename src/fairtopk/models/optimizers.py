@@ -4,7 +4,7 @@ A row that no batch reads takes the steps it missed when it is next read, or in 
 result is that of the ordinary optimizer.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -339,18 +339,3 @@ def state_layout(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
             shape = sizes.get(tuple(value.shape), tuple(value.shape))
             layout[f"{number}.{name}"] = torch.empty(shape, dtype=value.dtype, device="meta")
     return layout
-
-
-def check_values(state: Mapping[str, Tensor]) -> None:
-    """Refuse a state that no optimizer can have: negative squares, rows ahead of their steps.
-
-    Args:
-        state: Finite tensors by ``number.name``, as `state_layout` names them.
-    """
-    for name, value in state.items():
-        number, _, kind = name.partition(".")
-        least = {"step": 1, "exp_avg_sq": 0, "last": 0}.get(kind)
-        if least is not None and bool((value < least).any()):
-            raise InputError(f"'optimizer.{name}' has a value below {least}")
-        if kind == "last" and bool((value > state[f"{number}.step"]).any()):
-            raise InputError(f"'optimizer.{name}' has a row that is ahead of its steps")

@@ -28,15 +28,10 @@ BATCH_SLOTS = 2**18  # of a batch, for a scorer that knows nothing but batches
 
 
 class TopItems(NamedTuple):
-    """The best items of some users.
+    """The best items of some users."""
 
-    Attributes:
-        item: Item numbers from the best on, ``[Q, k]``; -1 where fewer are left.
-        scores: Their scores, ``[Q, k]``; -inf where fewer are left.
-    """
-
-    item: NDArray[np.int32]
-    scores: NDArray[np.floating]
+    item: NDArray[np.int32]  # numbers from the best on, [Q, k]; -1 where fewer are left
+    scores: NDArray[np.floating]  # their scores, [Q, k]; -inf where fewer are left
 
 
 def top_items(

@@ -29,44 +29,25 @@ Flags = NDArray[np.bool_]
 
 
 class Play(NamedTuple):
-    """The answers of both players.
+    """The answers of both players."""
 
-    Attributes:
-        relevance: The adversary's q, 0 on padding, ``[Q, L]``.
-        price: The price of exposure of each item, q + lam f, ``[Q, L]``.
-        exposure: The ranker's P v, 0 on padding, ``[Q, L]``.
-        value: Value of the game on each list, ``[Q]``.
-        gap: f^T P v, ``[Q]``; 0 where a list lacks a side.
-    """
-
-    relevance: Floats
-    price: Floats
-    exposure: Floats
-    value: Floats
-    gap: Floats
+    relevance: Floats  # the adversary's q, 0 on padding, [Q, L]
+    price: Floats  # the price of exposure of each item, q + lam f, [Q, L]
+    exposure: Floats  # the ranker's P v, 0 on padding, [Q, L]
+    value: Floats  # value of the game on each list, [Q]
+    gap: Floats  # f^T P v, [Q]; 0 where a list lacks a side
 
 
 class Game(NamedTuple):
-    """The game on some lists, without the multiplier.
+    """The game on some lists, without the multiplier."""
 
-    Attributes:
-        kind: The side of each item: 0 for group 0, 1 for the other groups, 2 for neither,
-            ``[Q, L]``.
-        rate: f of each kind, ``[Q, 3]``; zeros where a list lacks a side.
-        defined: Which lists have both sides, ``[Q]``.
-        mask: False on padding, ``[Q, L]``.
-        mu: Smoothing.
-        appeal: -X theta, which the adversary answers to, ``[Q, L]``.
-        relevance: q, if it is given; the ranker alone plays then, ``[Q, L]``.
-    """
-
-    kind: NDArray[np.int8]
-    rate: Floats
-    defined: Flags
-    mask: Flags
-    mu: float
-    appeal: Floats = np.empty((0, 0))
-    relevance: Floats | None = None
+    kind: NDArray[np.int8]  # side of an item: 0 group 0, 1 other groups, 2 neither, [Q, L]
+    rate: Floats  # f of each kind, [Q, 3]; zeros where a list lacks a side
+    defined: Flags  # which lists have both sides, [Q]
+    mask: Flags  # False on padding, [Q, L]
+    mu: float  # smoothing
+    appeal: Floats = np.empty((0, 0))  # -X theta, which the adversary answers to, [Q, L]
+    relevance: Floats | None = None  # q, if it is given; the ranker alone plays then, [Q, L]
 
     def play(self, lam: Floats) -> Play:
         """Return the best answers, given multipliers of the gap ``[Q]`` or ``[1]``."""

@@ -45,26 +45,12 @@ OPTIONS: dict[str, Any] = {"maxcor": 20, "ftol": 0.0, "gtol": 1e-7}  # of L-BFGS
 
 
 class Problem(NamedTuple):
-    """The training lists of a game.
+    """The training lists of a game."""
 
-    Attributes:
-        features: X, a constant last, 0 on padding, ``[Q, L, F + 1]``.
-        relevance: u, 0 on padding, ``[Q, L]``.
-        game: The game on them.
-        gamma: Weight of 1/2 |theta|^2.
-    """
-
-    features: Tensor
-    relevance: Floats
-    game: Game
-    gamma: float
-
-    def appeal(self, theta: Floats) -> Floats:
-        """Return -X theta, ``[Q, L]``."""
-        weight = torch.from_numpy(theta)
-        pieces = [partial(_product, x, weight) for x in torch.split(self.features, PIECE)]
-        found: Floats = -torch.cat(run_all(pieces)).numpy()
-        return found
+    features: Tensor  # X, a constant last, 0 on padding, [Q, L, F + 1]
+    relevance: Floats  # u, 0 on padding, [Q, L]
+    game: Game  # on these lists
+    gamma: float  # weight of 1/2 |theta|^2
 
     def moments(self, relevance: Floats) -> Floats:
         """Return (1/Q) sum X^T q, ``[F + 1]``."""
@@ -87,7 +73,9 @@ def worth(theta: Floats, lam: Floats, problem: Problem) -> tuple[float, Floats, 
 
     Multipliers are ``[Q]`` or ``[1]``.
     """
-    found = problem.game._replace(appeal=problem.appeal(theta)).play(lam)
+    weight, pieces = torch.from_numpy(theta), torch.split(problem.features, PIECE)
+    appeal = -torch.cat(run_all([partial(_product, x, weight) for x in pieces])).numpy()
+    found = problem.game._replace(appeal=appeal).play(lam)
     wanted = problem.moments(problem.relevance)
     value = found.value.mean() - theta @ wanted - problem.gamma / 2 * theta @ theta
     slope = problem.moments(found.relevance) - wanted - problem.gamma * theta

@@ -58,16 +58,12 @@ class RobustTrainer:
         n_lists = sum(len(batch.query) for batch in calibration)
         step = max(-(-n_lists // CALIBRATION), 1)
         self.calibration = [Batch(*(value[::step] for value in one)) for one in calibration]
+        self.progress = blind.progress  # how far training is, of both
         self.lam: Floats = np.zeros(1)
         self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
         settings = scorer.settings
         rounds = Stretch("rounds", settings.rounds, settings.iterations)
         self.phases = [*blind.stretches(), rounds]
-
-    @property
-    def progress(self) -> Progress:
-        """How far training is."""
-        return self.blind.progress
 
     def run(self) -> Iterator[Record | None]:
         """Train to the end; yield the scorer's records, then one after each round."""
@@ -142,6 +138,7 @@ class RobustTrainer:
         """
         if progress["phase"] < len(self.blind.phases):
             self.blind.load_state(tensors, progress, under(BASE, model))
+            self.progress = self.blind.progress
             return
         found = Progress(**progress)
         check_progress(found, self.phases)
@@ -152,4 +149,4 @@ class RobustTrainer:
         check_state_tensors(tensors, wanted)
         self.scorer.load_state_dict(under("scorer", tensors))
         self.lam = tensors[LAM].numpy()
-        self.blind.progress = found
+        self.progress = self.blind.progress = found

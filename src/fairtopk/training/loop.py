@@ -21,10 +21,11 @@ from fairtopk.errors import InputError, TrainingError
 from fairtopk.kernels.random import key_of
 from fairtopk.kernels.threads import seeded, torch_on_one_thread
 from fairtopk.lists.batch import Batch
-from fairtopk.models.optimizers import LazyMomentum, LazyOptimizer, check_values, state_layout
+from fairtopk.models.optimizers import LazyMomentum, LazyOptimizer, state_layout
 from fairtopk.training.samplers import ListSampler, Sampler
 
 REMEDY = "lower the learning rate or the weight of the penalty"
+LEAST = {"step": 1, "exp_avg_sq": 0, "last": 0}  # values of what an optimizer remembers
 
 Record = dict[str, Any]
 Prefers = Callable[[list[Record], int | None], bool]
@@ -350,7 +351,12 @@ class Trainer:
         apart = ("objective.", "sampler.") if seen else ("objective.",)
         own = {name: value for name, value in tensors.items() if not name.startswith(apart)}
         check_state_tensors(own, wanted)
-        check_values(under("optimizer", tensors))
+        for name, value in under("optimizer", tensors).items():
+            number, _, kind = name.partition(".")
+            if kind in LEAST and bool((value < LEAST[kind]).any()):
+                raise InputError(f"'optimizer.{name}' has a value below {LEAST[kind]}")
+            if kind == "last" and bool((value > tensors[f"optimizer.{number}.step"]).any()):
+                raise InputError(f"'optimizer.{name}' has a row that is ahead of its steps")
 
         memory, averages = under("objective", tensors), phase.objective.state_dict()
         for name, value in averages.items():
