@@ -265,26 +265,23 @@ def _checked_point(name: str, given: tuple[float, float]) -> tuple[float, float]
     return checked_number(name, ndcg, rule=rule), checked_number(name, gap, rule=rule)
 
 
+@compiled
 def picked_sums(rows: Floats, draws: NDArray[np.uint8]) -> Floats:
     """Return the sum of the rows that each draw picks, ``[D, M]``.
+
+    Eight rows are added at a time: the sums of all choices among them serve every draw.
 
     Args:
         rows: What is added up, ``[n, M]``.
         draws: Bits that pick rows, eight to a byte as `np.packbits` has them, ``[D, n / 8]``
             rounded up; bits past the last row pick nothing.
     """
-    sums = np.zeros((len(draws), rows.shape[1]))
-    _add_picked(rows, draws, np.zeros((VALUES, rows.shape[1])), sums)
-    return sums
-
-
-@compiled
-def _add_picked(rows: Floats, draws: NDArray[np.uint8], table: Floats, sums: Floats) -> None:
-    """Add eight rows at a time: the sums of all choices among them serve every draw.
-
-    `table` is room for those, 0 for none of them, ``[256, M]``.
-    """
     (n, width), (n_draws, n_bytes) = rows.shape, draws.shape
+    sums, table = np.empty((n_draws, width)), np.empty((VALUES, width))
+    for column in range(width):
+        table[0, column] = 0.0
+        for draw in range(n_draws):
+            sums[draw, column] = 0.0
     for byte in range(n_bytes):
         filled = 1
         for row in range(BITS - 1, -1, -1):  # the last row has the lowest bit
@@ -298,6 +295,7 @@ def _add_picked(rows: Floats, draws: NDArray[np.uint8], table: Floats, sums: Flo
             picked = draws[draw, byte]
             for column in range(width):
                 sums[draw, column] += table[picked, column]
+    return sums
 
 
 class Difference(NamedTuple):

@@ -69,6 +69,7 @@ def first_repeat(
     return -1, -1
 
 
+@compiled
 def hold_out_last(
     offsets: NDArray[np.int64],
     time: NDArray[np.int64] | NDArray[np.float64],
@@ -81,21 +82,10 @@ def hold_out_last(
     The `validation` ratings before those are for validation. Of equal times, the later slot is
     the later rating. Users with fewer than `min_ratings` stay in training.
     """
-    part = np.full(len(time), TRAIN, np.int8)
-    _mark_last(offsets, time, test, min_ratings, np.empty(test + validation, np.int64), part)
-    return part
-
-
-@compiled
-def _mark_last(
-    offsets: NDArray[np.int64],
-    time: NDArray[np.int64] | NDArray[np.float64],
-    test: int,
-    min_ratings: int,
-    latest: NDArray[np.int64],
-    part: NDArray[np.int8],
-) -> None:
-    """Mark what is held out; `latest` is room for slots, from the latest to the earliest."""
+    part = np.empty(len(time), np.int8)
+    latest = np.empty(test + validation, np.int64)  # slots, from the latest to the earliest
+    for slot in range(len(part)):
+        part[slot] = TRAIN
     for user in range(len(offsets) - 1):
         if offsets[user + 1] - offsets[user] < min_ratings:
             continue
@@ -113,6 +103,7 @@ def _mark_last(
             latest[place] = slot
         for place in range(filled):
             part[latest[place]] = TEST if place < test else VALIDATION
+    return part
 
 
 @compiled
