@@ -27,15 +27,15 @@ from fairtopk.data.columns import (
     Origin,
     as_polars,
     first_line,
+    group_rows,
     number_ids,
     ratings_array,
 )
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
-from fairtopk.data.interactions import checksum
+from fairtopk.data.interactions import checksum, label_texts
 from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
-from fairtopk.kernels.csr import first_repeat, offsets_of, stable_order
 from fairtopk.storage import MOST_FILES, MOST_LINE_BYTES, check_file, open_file, sha256_of
 
 OneSource = IntoDataFrame | str | Path
@@ -281,12 +281,13 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
     if columns.relevance is not None:
         grades = (0.0, LARGEST_RELEVANCE)
         relevance = ratings_array(frame[columns.relevance], grades, origin)
-    offsets, row = offsets_of(query, len(query_ids)), None
-    if (query[1:] < query[:-1]).any():
-        row = stable_order(query, offsets)
-        item, score = item[row], score[row]
+    offsets, item, row = group_rows(
+        (query, query_ids), (item, item_ids), words="query {} ranks", place=origin.row
+    )
+    if row is not None:
+        score = score[row]
         relevance = relevance[row] if relevance is not None else None
-    rankings = Rankings(
+    return Rankings(
         offsets=offsets,
         item=item,
         score=score,
@@ -298,15 +299,6 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
         local=local,
         table=table,
     )
-    earlier, later = first_repeat(offsets, item, len(item_ids))
-    if later >= 0:
-        number = int(np.searchsorted(offsets, later, side="right")) - 1
-        raise InputError(
-            f"{rankings.place(later)}: query {query_ids[number]!r} ranks item "
-            f"{item_ids[int(item[later])]!r} again (first in {rankings.place(earlier)}); keep "
-            f"one"
-        )
-    return rankings
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,8 +414,7 @@ def attribute_of_items(
     if own is None:
         return attribute
     own = own if rankings.row is None else own[rankings.row]
-    known = pl.Series([*attribute.names, None], dtype=pl.String)  # -1 is the last of them
-    other = known.gather(attribute.group % len(known))
+    other = label_texts(attribute.group, attribute.names)
     numbers, others = (texts.cast(pl.Float64, strict=False) for texts in (own, other))
     differ = (own != other) & ~(numbers == others).fill_null(False)
     slots = differ.fill_null(False).arg_true()

@@ -58,7 +58,7 @@ class Grouped:
         return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
-def label_texts(group: NDArray[np.int32], names: Sequence[str]) -> pl.Series:
+def label_texts(group: NDArray[np.signedinteger], names: Sequence[str]) -> pl.Series:
     """Return group numbers as their names, null where unknown."""
     texts = pl.Series([*names, None], dtype=pl.String)
     return texts.gather(np.where(group < 0, len(names), group))

@@ -63,17 +63,11 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     if before is None:
         return "no seed has both a colour-blind and a fair run"
     results = [before, of_seed[before.run.seed]]
-    found = most_unfair(before, name, SHOWN_LISTS)
-    if found is None:
-        return "the colour-blind run has no file with the values of each user"
-    users, of = found
-    if not of:
-        return NO_GAP
-    try:
-        shown = min(max(view.ks), SHOWN_POSITIONS)
-        rows, groups = rows_of(folder, results, users, shown, load)
-    except (InputError, OSError):
-        return "the data or the models could not be loaded again"
+    shown = min(max(view.ks), SHOWN_POSITIONS)
+    found = most_unfair(folder, results, name, (SHOWN_LISTS, shown), load)
+    if isinstance(found, str):
+        return found
+    rows, groups, of = found
     ndcgs = [number(result.metrics[f"ndcg@{k}"]["mean"]) for result in results]
     return Rankings(
         before=f"{view.base.name}, seed {before.run.seed} (NDCG@{k} {ndcgs[0]})",
@@ -87,25 +81,34 @@ def rankings_of(folder: Path, view: View, load: Load) -> Rankings | str:
     )
 
 
-def most_unfair(result: Result, name: str, count: int) -> tuple[NDArray[np.int64], int] | None:
-    """Return the `count` users with the largest gaps, and how many have one."""
-    for path in result.per_query:
-        tensors = load_tensors(path).tensors
-        if name in tensors:
-            gaps = tensors[name].nan_to_num(nan=-1.0)
-            known = int((gaps >= 0).sum())
-            worst = gaps.argsort(descending=True, stable=True)[: min(count, known)]
-            return tensors[USER][worst].numpy(), known
-    return None
+def most_unfair(
+    folder: Path, results: list[Result], name: str, size: tuple[int, int], load: Load
+) -> tuple[list[list[str]], tuple[str, str], int] | str:
+    """Return the tops of the lists with the largest gaps in the first, colour-blind result.
+
+    `size` is how many lists at most, and how many positions of each. Returns their rows in each
+    result, the names of the two groups in them, and how many lists have a gap; or a sentence
+    why there are none.
+    """
+    files = [load_tensors(path).tensors for path in results[0].per_query]
+    tensors = next((one for one in files if name in one), None)
+    if tensors is None:
+        return "the colour-blind run has no file with the values of each user"
+    gaps = tensors[name].nan_to_num(nan=-1.0)
+    known = int((gaps >= 0).sum())
+    if not known:
+        return NO_GAP
+    worst = gaps.argsort(descending=True, stable=True)[: min(size[0], known)]
+    try:
+        rows, groups = _rows(folder, results, tensors[USER][worst].numpy(), size[1], load)
+    except (InputError, OSError):
+        return "the data or the models could not be loaded again"
+    return rows, groups, known
 
 
-def rows_of(
+def _rows(
     folder: Path, results: list[Result], users: NDArray[np.int64], shown: int, load: Load
 ) -> tuple[list[list[str]], tuple[str, str]]:
-    """Return the rows of results on the same lists, and the names of the two groups in them.
-
-    They are those of the lists of `users`, the first `shown` positions.
-    """
     rows = []
     for result in results:
         out = folder / result.run.name if (folder / result.run.name).exists() else folder

@@ -258,16 +258,11 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
         return "no seed has all of its models"
     results, gap = [of[seed] for of in of_seeds], f"exposure_gap@{view.k}"
     lists = int(results[0].metrics[gap]["n"])
-    found = rankings.most_unfair(results[0], gap, max(LEAST, math.ceil(SHARE * lists)))
-    if found is None:
-        return "K-SONG has no file with the values of each user"
-    users, of = found
-    if not of:
-        return rankings.NO_GAP
-    try:
-        rows, groups = rankings.rows_of(folder, results, users, WHOLE, load)
-    except (InputError, OSError):
-        return "the data or the models could not be loaded again"
+    size = max(LEAST, math.ceil(SHARE * lists)), WHOLE
+    found = rankings.most_unfair(folder, results, gap, size, load)
+    if isinstance(found, str):
+        return found
+    rows, groups, of = found
     sides = {}
     for point, result, row in zip(points, results, rows, strict=True):
         ndcg = number(result.metrics[f"ndcg@{view.k}"]["mean"])
@@ -276,7 +271,7 @@ def pictures_of(folder: Path, view: PaperView, load: Load) -> Drawn | str:
         figure = pictures(sides, groups)
     return Drawn(
         f"rankings-{slug(view.title)}",
-        f"{view.title}: the {len(users):,} of {of:,} lists with the largest gap (Eq. 9, "
+        f"{view.title}: the {len(rows[0]):,} of {of:,} lists with the largest gap (Eq. 9, "
         f"K = {view.k}) at C = 0, all positions, seed {seed}",
         figure,
         runs=tuple(one.run.name for one in results),
