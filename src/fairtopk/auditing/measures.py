@@ -274,13 +274,8 @@ class ChanceSums:
     """Adds up what `chance_floors` and `gap_p_values` say of all lists together.
 
     Of one block of lists it says just what they do; with three or more groups the shuffles of
-    the p-values are others than theirs, since they serve the impact ratio too.
-
-    Args:
-        n_groups: How many groups there are.
-        ks: Where to cut.
-        shuffles: Of each list.
-        seed: Of the shuffles.
+    the p-values, `shuffles` of each list, are others than theirs, since they serve the impact
+    ratio too.
     """
 
     def __init__(self, n_groups: int, ks: Sequence[int], shuffles: int, seed: int) -> None:
