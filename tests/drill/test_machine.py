@@ -1,5 +1,6 @@
 """Faults of the machine and of those who share it: full disks, planted links, rights."""
 
+import contextlib
 import json
 import os
 import re
@@ -168,9 +169,10 @@ UNREADABLE = {
 
 @pytest.fixture(scope="session")
 def _compiled(stock: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Loops that a command needs: another user may not look where compiled code is kept."""
+    """Modules and loops that commands need: another user may not see the checkout or the cache."""
     folder = shutil.copytree(stock, tmp_path_factory.mktemp("compiled") / "folder")
-    for words in ("evaluate runs/kso-red --k 4", "report runs", AUDIT):
+    export = "export runs/kso-red made.onnx"
+    for words in ("evaluate runs/kso-red --k 4", "report runs", AUDIT, export):
         assert run_in(folder, words.split()).code == 0
 
 
@@ -215,14 +217,15 @@ def as_nobody(folder: Path, words: list[str]) -> Ended:
     for path in (folder, *folder.rglob("*")):
         if not path.is_symlink():
             os.chown(path, NOBODY, NOBODY)
-    try:
-        os.setresuid(NOBODY, NOBODY, 0)  # the real one too: access(2) goes by it
-    except OSError:
-        pytest.skip("root may not become another user here")
-    try:
-        return run_in(folder, words)
-    finally:
-        os.setresuid(0, 0, 0)
+    with contextlib.chdir(folder.parent):  # the checkout may be closed to other users
+        try:
+            os.setresuid(NOBODY, NOBODY, 0)  # the real one too: access(2) goes by it
+        except OSError:
+            pytest.skip("root may not become another user here")
+        try:
+            return run_in(folder, words)
+        finally:
+            os.setresuid(0, 0, 0)
 
 
 @pytest.mark.parametrize(
