@@ -33,7 +33,7 @@ from fairtopk.data.columns import (
 )
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
 from fairtopk.data.interactions import checksum, label_texts
-from fairtopk.data.tables import PARQUET, check_separator, read_parquet, read_table
+from fairtopk.data.tables import PARQUET, read_parquet, read_table
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.storage import MOST_FILES, MOST_LINE_BYTES, check_file, open_file, sha256_of
@@ -217,7 +217,6 @@ def read_file(
     path: Path, ids: Sequence[str], numbers: Sequence[str], separator: str
 ) -> tuple[pl.DataFrame, Origin]:
     """Return a table, or an error that names the separator which its header seems to have."""
-    check_separator(separator)
     try:
         return read_table(path, ids=ids, numbers=numbers, separator=separator)
     except InputError as error:

@@ -209,13 +209,10 @@ def group_rows(
     words: str,
     place: Callable[[int], str],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64] | None]:
-    """Return rows grouped by owner, refusing an item that an owner has twice.
+    """Return rows grouped by owner (user or query), refusing an item that an owner has twice.
 
-    Args:
-        owner: The owner (user or query) of each row, and the ids by number.
-        item: The item of each row, and the ids by number.
-        words: What owners are called and do in an error: "user {} rates".
-        place: Gives the place of a row in words, for errors.
+    Owners and items are the number of each row, and the ids by number; `words` are what owners
+    are called and do in an error: "user {} rates".
 
     Returns:
         Where each owner's rows start, ``[n_owners + 1]``; the item of each grouped row; and the

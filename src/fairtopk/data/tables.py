@@ -61,14 +61,10 @@ def read_ratings_file(
     items: str | Path | None = None,
     separator: str = ",",
 ) -> Tables:
-    """Return the ratings of a file, and its table of items if there is one.
+    """Return the ratings of a CSV (``.gz`` too) or Parquet file, and its table of items.
 
-    Args:
-        path: CSV (``.gz`` too) or Parquet.
-        columns: Its columns; that of the item ids is called the same in both files.
-        items: CSV or Parquet with one row per item, for groups; without it, groups are made
-            from the other columns of the ratings.
-        separator: What separates the fields of a CSV.
+    `items` is a file with one row per item, for groups, whose column of item ids is called the
+    same; without it, groups are made from the other columns of the ratings.
     """
     numbers = [] if columns.rating is None else [columns.rating]
     ids = [columns.user, columns.item]
@@ -378,11 +374,7 @@ def read_parquet(
 ) -> pl.DataFrame:
     """Return a Parquet file, refusing one without the columns `names`.
 
-    Args:
-        path: The file, by its literal name.
-        names: Columns that it must have.
-        whole: Whether to read the other columns too.
-        origin: What errors call it; left out, by its name.
+    `whole` reads the other columns too; errors call the file by `origin`, or else by its name.
     """
     origin = origin or Origin(path.name)
     with opened_parquet(path, origin) as file:
