@@ -169,7 +169,7 @@ UNREADABLE = {
 
 @pytest.fixture(scope="session")
 def _compiled(stock: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Modules and loops that commands need: another user may not see the checkout or the cache."""
+    """Modules and loops that commands need: another user may not see checkout or cache."""
     folder = shutil.copytree(stock, tmp_path_factory.mktemp("compiled") / "folder")
     export = "export runs/kso-red made.onnx"
     for words in ("evaluate runs/kso-red --k 4", "report runs", AUDIT, export):
