@@ -75,10 +75,10 @@ def main() -> None:
     say_room(every, asked.out, None)
     try:
         with sweep_progress(every, "the same command") as progress:
-            outcome = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
+            failures = run_sweep(every, asked.out, watch=noting(commit(), asked.out, progress))
     finally:  # of what is done when it is stopped
         keep(every, asked.out, records)
-    say_failures(outcome, "rerun the command")
+    say_failures(failures, "rerun the command")
     rows = pl.DataFrame(read_rows(cells, asked.out), infer_schema_length=None)
     rows.write_csv(asked.page.with_name("choices.csv"))
     asked.page.write_text(fill_marks(asked.page.read_text(), {"choices": shown(rows)}))

@@ -60,8 +60,8 @@ def main() -> None:
         else:
             say_room(planned.cells, runs, None)
             with sweep_progress(planned.cells, "the same command") as progress:
-                outcome = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
-            say_failures(outcome, "rerun the command")
+                failures = reproduce(planned, asked.out, watch=noting(commit(), runs, progress))
+            say_failures(failures, "rerun the command")
     finally:  # of what is done when it is stopped
         keep(planned.cells, runs, asked.pages / RECORDS)
     titles = [found.title for found in planned.found]

@@ -109,7 +109,7 @@ def test_without_a_last_phase_the_chosen_epoch_is_that_of_fine_tuning(
 
 def test_room_is_told_for_each_teacher(lists: Lists) -> None:
     def kept(*settings: Config) -> int:
-        return room_of([Cell(f"{place}", one) for place, one in enumerate(settings)]).kept
+        return room_of([Cell(f"{place}", one) for place, one in enumerate(settings)])[0]
 
     shared = kept(config(), config(method={"c": 0.5}))
     model = build_model(config(), lists)

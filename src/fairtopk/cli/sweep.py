@@ -21,7 +21,7 @@ from fairtopk.terminal import add_row, count, table
 
 if TYPE_CHECKING:
     from fairtopk.runs.grid import Cell
-    from fairtopk.runs.sweep import Event, Outcome
+    from fairtopk.runs.sweep import Event
 
 
 COLUMNS = ("done", "running", "failed", "of")
@@ -60,24 +60,24 @@ def sweep(
 
     say_room(cells, out, processes)
     with sweep_progress(cells, "the same command and --resume") as progress:
-        outcome = run_sweep(cells, out, processes=processes, watch=progress)
-    if outcome.done:
+        failures = run_sweep(cells, out, processes=processes, watch=progress)
+    if done := len(cells) - len(failures):
         with warnings.catch_warnings():
-            for name in outcome.failures:  # which are printed below
+            for name in failures:  # which are printed below
                 warnings.filterwarnings("ignore", f".*{re.escape(name)} is not finished")
             page = report(out)
-        say(f"{count(outcome.done, 'run')} done: {out / RESULTS}; open {page}")
-    if say_failures(outcome, "rerun with --resume"):
+        say(f"{count(done, 'run')} done: {out / RESULTS}; open {page}")
+    if say_failures(failures, "rerun with --resume"):
         raise typer.Exit(Exit.MISSED)
 
 
-def say_failures(outcome: "Outcome", again: str) -> bool:
+def say_failures(failures: dict[str, str], again: str) -> bool:
     """Say why runs failed and how to try `again`; return whether any failed."""
-    for name, why in outcome.failures.items():
+    for name, why in failures.items():
         say(f"failed: {name}: {why}")
-    if outcome.failures:
-        say(f"{count(len(outcome.failures), 'run')} failed; fix the cause and {again}")
-    return bool(outcome.failures)
+    if failures:
+        say(f"{count(len(failures), 'run')} failed; fix the cause and {again}")
+    return bool(failures)
 
 
 def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
@@ -87,11 +87,12 @@ def say_room(cells: "list[Cell]", out: Path, processes: int | None) -> None:
     left = [cell for cell in cells if not is_done(cell, out)]
     if not left:
         return
-    room, at_once = room_of(left), processes or cores()
-    refuse_too_little(room, out, at_once=at_once)
+    kept, at_work = room_of(left)
+    at_work *= processes or cores()
+    refuse_too_little(kept + at_work, out)
     say(
-        f"{count(len(left), 'run')}, at most {in_words(room.kept)} on disk, plus "
-        f"{in_words(at_once * room.at_work)} while they train"
+        f"{count(len(left), 'run')}, at most {in_words(kept)} on disk, plus "
+        f"{in_words(at_work)} while they train"
     )
 
 
@@ -188,8 +189,8 @@ def reproduce(
         say(f"data: {one.title}")
     say_room(planned.cells, out / RUNS, processes)
     with sweep_progress(planned.cells, "the same command") as progress:
-        outcome = run(planned, out, processes=processes, watch=progress)
-    if outcome.done:
+        failures = run(planned, out, processes=processes, watch=progress)
+    if len(failures) < len(planned.cells):
         say(f"written to {out / PAGE}; open it in a browser")
-    if say_failures(outcome, "rerun the command"):
+    if say_failures(failures, "rerun the command"):
         raise typer.Exit(Exit.MISSED)

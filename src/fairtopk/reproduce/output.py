@@ -32,7 +32,7 @@ from fairtopk.runs.config_file import load_config
 from fairtopk.runs.grid import Cell
 from fairtopk.runs.open import cached_loader
 from fairtopk.runs.result import CONFIG, FAILURES, METRICS, Owner, read_result
-from fairtopk.runs.sweep import Event, Outcome, run_sweep
+from fairtopk.runs.sweep import Event, run_sweep
 from fairtopk.storage import read_text, replacing, write_text
 
 RUNS, PAGE = "runs", "index.html"
@@ -62,15 +62,15 @@ def reproduce(
     *,
     processes: int | None = None,
     watch: Callable[[Event], None] = lambda event: None,
-) -> Outcome:
+) -> dict[str, str]:
     """Train what is not trained yet, and write figures, tables and page into a folder.
 
-    Arguments are those of `run_sweep`.
+    Arguments and what is returned are those of `run_sweep`.
     """
-    outcome = run_sweep(planned.cells, out / RUNS, processes=processes, watch=watch)
-    if outcome.done:
+    failures = run_sweep(planned.cells, out / RUNS, processes=processes, watch=watch)
+    if len(failures) < len(planned.cells):
         write_paper(planned, out)
-    return outcome
+    return failures
 
 
 def write_paper(planned: Plan, out: Path) -> Path:

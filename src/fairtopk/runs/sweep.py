@@ -48,21 +48,16 @@ class Event(NamedTuple):
     failure: str | None = None  # why it failed, if it did
 
 
-class Outcome(NamedTuple):
-    """How a sweep ended."""
-
-    done: int  # how many cells are done, now or before
-    failures: dict[str, str]  # name of a cell to why it failed
-
-
 def run_sweep(
     cells: Sequence[Cell],
     out: Path,
     *,
     processes: int | None = None,
     watch: Callable[[Event], None] = lambda event: None,
-) -> Outcome:
+) -> dict[str, str]:
     """Train and measure every cell that is not done yet, and write ``results.json``.
+
+    Returns the names of cells that failed, each with the reason.
 
     Args:
         cells: What to do.
@@ -116,7 +111,7 @@ def run_sweep(
         else:
             (out / files.FAILURES).unlink(missing_ok=True)
         _write_results(cells, out)
-        return Outcome(len(cells) - len(failures), failures)
+        return failures
 
 
 def cores() -> int:
@@ -236,15 +231,12 @@ def _done(folder: Path) -> dict[str, list[Any]]:
     return {what: found.get(what, []) for what in ("protocols", "rerank")}
 
 
-class Room(NamedTuple):
-    """Bytes on disk."""
+def room_of(cells: Iterable[Cell]) -> tuple[int, int]:
+    """Return an upper bound of the bytes that runs take on disk; their data is loaded for that.
 
-    kept: int  # what is left when all runs are done
-    at_work: int  # what the largest run needs in addition while it trains
-
-
-def room_of(cells: Iterable[Cell]) -> Room:
-    """Return an upper bound of the room that runs take; their data is loaded for that."""
+    The first number is what is left when all runs are done, the second what the largest run
+    needs in addition while it trains.
+    """
     kept, at_work, stages = 0, 0, {}
     sizes: dict[str, tuple[int, int, int]] = {}
     for cell in cells:
@@ -266,13 +258,13 @@ def room_of(cells: Iterable[Cell]) -> Room:
         for stage in stage_settings(config):  # which has tables of its phase too
             which = json.dumps([config.data.model_dump(mode="json"), stage])
             stages[which] = MODELS_IN_STATE * model + pairs * BYTES
-    return Room(kept + sum(stages.values()), at_work)
+    return kept + sum(stages.values()), at_work
 
 
-def refuse_too_little(room: Room, out: Path, *, at_once: int) -> None:
-    """Refuse a folder on a disk without enough room."""
+def refuse_too_little(needed: int, out: Path) -> None:
+    """Refuse a folder on a disk with less than so many bytes."""
     there = next(place for place in (out, *out.resolve().parents) if place.exists())
-    free, needed = shutil.disk_usage(there).free, room.kept + at_once * room.at_work
+    free = shutil.disk_usage(there).free
     if needed > free:
         raise InputError(
             f"{out} needs {in_words(needed)} and its disk has {in_words(free)} free; choose "

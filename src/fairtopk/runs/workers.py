@@ -69,11 +69,11 @@ class Workers(AbstractContextManager["Workers"]):
             process = SPAWN.Process(target=_work, args=(theirs, self.threads), daemon=True)
             # A new process takes seconds to import what it needs, with nothing to catch Ctrl-C
             # by. It inherits the block, which `_work` lifts.
-            _let_interrupts(signal.SIG_BLOCK)
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process.start()
             finally:
-                _let_interrupts(signal.SIG_UNBLOCK)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             theirs.close()
         self.busy[connection] = process, name
         with suppress(OSError):  # of one that has just died, which `finished` then reports
@@ -98,14 +98,13 @@ class Workers(AbstractContextManager["Workers"]):
 
 
 def _work(connection: Connection, threads: int) -> None:
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C is for the first process
+    os.setsid()  # Ctrl-C is for the first process
     # By which `Workers` ends it; in the background of a script it would be ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(threads)
     try:
-        _let_interrupts(signal.SIG_UNBLOCK)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         while True:
             work, given = connection.recv()
             value, failure = None, None
@@ -120,11 +119,6 @@ def _work(connection: Connection, threads: int) -> None:
             connection.send((value, failure))
     except (EOFError, ConnectionError, KeyboardInterrupt):
         return
-
-
-def _let_interrupts(how: int) -> None:
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def _end_with_parent() -> None:
