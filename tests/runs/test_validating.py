@@ -16,7 +16,7 @@ from fairtopk.runs.config_file import check_config, dump_config, load_config
 from fairtopk.runs.measure import measure_run, some_users
 from fairtopk.runs.open import open_run
 from fairtopk.runs.run import train_run
-from fairtopk.runs.trainer import build_validation
+from fairtopk.runs.trainer import build_validation, validation_k
 
 BASE: dict[str, Any] = {
     "data": {"source": "synthetic"},
@@ -58,7 +58,7 @@ def test_the_catalogue_is_ranked_for_a_seeded_sample_of_users(
     monkeypatch.setattr(validating, "MOST_USERS", 50)
     settings = config(evaluation={"select_on": "full"})
     scorer = build_model(settings, lists)
-    found = [build_validation(settings, lists).validate(scorer) for _ in range(2)]
+    found = [build_validation(settings, lists)[0](scorer) for _ in range(2)]
     users = some_users(lists.validation, seed=0, most=50)
     assert users is not None
     assert len(users) == 50
@@ -94,11 +94,11 @@ def test_what_was_filled_in_is_in_the_file_of_the_run(tmp_path: Path) -> None:
     assert 'select_gap = "rank_exposure_gap"' in dump_config(full)
 
 
-def test_k_of_the_catalogue_chooses_on_the_catalogue_only(lists: Lists) -> None:
+def test_k_of_the_catalogue_chooses_on_the_catalogue_only() -> None:
     method = {"k_of": "catalogue", "k": 7}
     on_full = config(method=method, evaluation={"select_on": "full"})
-    assert build_validation(on_full, lists).k == 7
-    assert build_validation(config(method=method), lists).k == 10
+    assert validation_k(on_full) == 7
+    assert validation_k(config(method=method)) == 10
 
 
 def test_what_ranks_lists_as_a_whole_cannot_be_chosen_on_the_catalogue() -> None:

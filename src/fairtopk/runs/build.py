@@ -103,11 +103,8 @@ def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
 
     One that `register_model` has added is tried on one list.
     """
-    model, key, build = (
-        config.model,
-        key_of(config.seed, START),
-        MODELS[config.model.name].build,
-    )
+    model, key = config.model, key_of(config.seed, START)
+    build = MODELS[model.name].build
     if build is None:
         _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
         generator, width = torch.Generator().manual_seed(key), model.width

@@ -103,8 +103,15 @@ def cells_of(
                 f"{where}: [sweep] lists {count:,} {what}, and {MOST_CELLS:,} is the most; "
                 f"split it into several sweeps"
             )
-    rerankers = [_reranker(one, where) for given in afterwards.rerank for one in product(given)]
-    cells = []
+    rerankers, cells = [], []
+    for options in itertools.chain.from_iterable(map(product, afterwards.rerank)):
+        if "method" not in options:
+            raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method")
+        name, k = options.pop("method"), options.pop("k", None)
+        try:
+            rerankers.append(RerankRequest(name, k, options, "mark").checked())
+        except InputError as error:
+            raise InputError(f"{where}: sweep.rerank: {error}") from error
     for name, config in _named(base, grid, where).items():
         method, of, other = config.method, afterwards.rerank_of, other_protocol(config)
         wanted = not method.row.is_fair if of is None else method.name in of
@@ -147,18 +154,6 @@ def n_choices(grid: Any, path: str = "sweep") -> int:
     if not grid:
         raise InputError(f"{path} lists nothing; give it a value or more, or leave it out")
     return sum(n_choices(one, path) if isinstance(one, Mapping) else 1 for one in grid)
-
-
-def _reranker(given: Mapping[str, Any], where: str) -> RerankRequest:
-    options = dict(given)
-    if "method" not in options:
-        raise InputError(f"{where}: each re-ranker of sweep.rerank needs a method")
-    try:
-        return RerankRequest(
-            options.pop("method"), options.pop("k", None), options, "mark"
-        ).checked()
-    except InputError as error:
-        raise InputError(f"{where}: sweep.rerank: {error}") from error
 
 
 def _named(base: Mapping[str, Any], grid: Mapping[str, Any], where: str) -> dict[str, Config]:

@@ -49,34 +49,19 @@ KEY = "key"  # under which the file of a stage repeats its name
 CHOSEN = "chosen"  # how names of the weights of the chosen epoch begin
 
 
-Report = Callable[[AnyTrainer, dict[str, Any] | None], None]
-Finish = Callable[[OpenRun, float], dict[str, Any]]
-
-
 class Hooks(NamedTuple):
     """Functions that are called while a run is trained."""
 
     # Called after each step, and with its record after each epoch.
-    report: Report = lambda trainer, record: None
+    report: Callable[[AnyTrainer, dict[str, Any] | None], None] = lambda trainer, record: None
     # Called with a sentence for each stage of training that is reused.
     notice: Callable[[str], None] = lambda sentence: None
     # Replaces the measuring on the test part, which writes ``metrics.json``; called with the
     # run at its chosen epoch and the seconds that training took.
-    finish: Finish | None = None
+    finish: Callable[[OpenRun, float], dict[str, Any]] | None = None
 
 
 NO_HOOKS = Hooks()
-
-
-class RunFolder(NamedTuple):
-    """A run while it is trained."""
-
-    config: Config  # what is run
-    out: Path  # its folder
-    lists: AnyLists  # its data
-    identity: files.Identity  # what its files carry
-    # A sentence for each stage that was taken over from another run.
-    reused: tuple[str, ...] = ()
 
 
 def train_run(
@@ -112,11 +97,12 @@ def train_run(
                 f"{files.CONFIG}, or choose another folder"
             )
     lists = lists if lists is not None else build.build_any_lists(config.data, config.seed)
-    run = RunFolder(config, out, lists, files.identity_of(config, lists))
+    identity = files.identity_of(config, lists)
     if (out / files.METRICS).exists():
-        return _finished(run)
+        return _finished(config, out, identity)
     started = time.perf_counter()
     trainer = build_trainer(config, lists, build.build_model(config, lists))
+    run = OpenRun(out, config, lists, identity, trainer.scorer)
     with storage.alone_in(out):
         if is_begun(out) != begun:  # while the data was being read
             raise InputError(f"another process has just begun a run in {out}")
@@ -132,23 +118,22 @@ def train_run(
         if saved is not None:
             model, state = saved
             for one, name in ((model, storage.MODEL), (state, storage.STATE)):
-                run.identity.refuse_other(one.about, out / name)
+                identity.refuse_other(one.about, out / name)
             fault = f"{out / storage.MODEL} does not fit the run's config and data:"
             storage.check_tensors(fault, model.tensors, trainer.model())
             resumed = load_trainer(trainer, out / storage.STATE, state, model.tensors)
-            run, spent = run._replace(reused=resumed.reused), resumed.seconds
+            reused, spent = resumed.reused, resumed.seconds
         else:
-            run = run._replace(reused=begin_after(stages, trainer))
-            for sentence in run.reused:
+            reused = begin_after(stages, trainer)
+            for sentence in reused:
                 hooks.notice(sentence)
-        _train(run, trainer, stages, hooks.report, since=started - spent)
+        _train(run, trainer, stages, hooks, reused=reused, since=started - spent)
         seconds = time.perf_counter() - started + spent
         if trainer.chosen:
             trainer.scorer.load_state_dict(trainer.chosen)
-        trained = OpenRun(out, config, lists, run.identity, trainer.scorer)
         if hooks.finish is not None:
-            return hooks.finish(trained, seconds)
-        return _finish(trained, trainer, seconds, run.reused)
+            return hooks.finish(run, seconds)
+        return _finish(run, trainer, seconds, reused)
 
 
 def is_begun(out: Path) -> bool:
@@ -161,11 +146,12 @@ def is_begun(out: Path) -> bool:
 
 
 def _train(
-    run: RunFolder,
+    run: OpenRun,
     trainer: AnyTrainer,
     stages: Sequence[Path],
-    report: Report,
+    hooks: Hooks,
     *,
+    reused: Sequence[str],
     since: float,
 ) -> None:
     """Train to the end, saving as the config says; `since` is the time when training began."""
@@ -175,11 +161,11 @@ def _train(
     with finishing_steps() as stop_signal, run.lists.training_threads():
         try:
             for record in trainer.run():
-                report(trainer, record)
+                hooks.report(trainer, record)
                 now = time.perf_counter()
                 signal = stop_signal()
                 if record is not None or now - saved_at > patience or signal is not None:
-                    _save(run, trainer, now - since)
+                    _save(run, trainer, now - since, reused)
                     saved_at = time.perf_counter()
                 if signal is not None:
                     stop(signal)
@@ -193,13 +179,13 @@ def _train(
             (out / files.CONFIG).unlink()  # nothing to resume: the folder can be used again
             raise TrainingError(str(error)) from error
     if not (out / storage.MODEL).exists():  # there was no epoch to train
-        _save(run, trainer, time.perf_counter() - since)
+        _save(run, trainer, time.perf_counter() - since, reused)
 
 
-def _save(run: RunFolder, trainer: AnyTrainer, seconds: float) -> None:
+def _save(run: OpenRun, trainer: AnyTrainer, seconds: float, reused: Sequence[str]) -> None:
     progress = trainer.progress
     about = {files.IDENTITY: run.identity._asdict(), "step": progress.mark}
-    state = {"progress": asdict(progress), "seconds": seconds, "reused": list(run.reused)}
+    state = {"progress": asdict(progress), "seconds": seconds, "reused": list(reused)}
     model = storage.Saved(trainer.model(), about)
     storage.save_pair(run.out, model, storage.Saved(trainer.state(), about | state))
     lines = [json.dumps(storage.jsonable(record)) + "\n" for record in progress.history]
@@ -230,19 +216,17 @@ def _finish(
     return own.save(run.out / files.METRICS)
 
 
-def _finished(run: RunFolder) -> dict[str, Any]:
+def _finished(config: Config, out: Path, identity: files.Identity) -> dict[str, Any]:
     """Return the content of a finished run's metrics file."""
-    path = run.out / files.METRICS
+    path, model = out / files.METRICS, out / storage.MODEL
     try:
-        found = files.read_result(path, files.Owner(run.config, run.identity))
+        found = files.read_result(path, files.Owner(config, identity))
     except files.DamagedError as error:
-        kept = (run.out / storage.STATE).exists()  # which a sweep removes
+        kept = (out / storage.STATE).exists()  # which a sweep removes
         advice = "it, and --resume measures again" if kept else "its folder, and train it again"
         raise InputError(f"{path} is damaged; remove {advice}") from error
-    if (run.out / storage.MODEL).exists():  # a sweep may have removed it
-        run.identity.refuse_other(
-            storage.load_tensors(run.out / storage.MODEL).about, run.out / storage.MODEL
-        )
+    if model.exists():  # a sweep may have removed it
+        identity.refuse_other(storage.load_tensors(model).about, model)
     return found
 
 

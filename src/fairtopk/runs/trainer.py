@@ -7,7 +7,7 @@ turning the disadvantage round. An alarm about each is raised once, in the log a
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -37,7 +37,7 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     Without such lists the last epoch is kept.
     """
     training, method = config.training, config.method
-    validate, k, blocks = build_validation(config, lists)
+    k, (validate, blocks) = validation_k(config), build_validation(config, lists)
     penalised = build.is_penalised(method) and not build.starts_from_baseline(config)
     gap = f"valid_{config.evaluation.select_gap}@{k}" if penalised else None
     prefers: Prefers = build.latest
@@ -70,17 +70,15 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     return RobustTrainer(game, trainer, draw=draw, calibration=blocks, validate=validated)
 
 
-class Validation(NamedTuple):
-    """How a model is validated."""
+def build_validation(
+    config: Config, lists: AnyLists
+) -> tuple[Callable[[nn.Module], dict[str, float]], list[Batch]]:
+    """Return how a model is measured: on validation lists, or the catalogue of some users.
 
-    # Model to metrics, by their names in the log; empty without lists.
-    validate: Callable[[nn.Module], dict[str, float]]
-    k: int  # K of the metrics
-    blocks: list[Batch]  # the validation lists: sampled ones, or whole lists of documents
-
-
-def build_validation(config: Config, lists: AnyLists) -> Validation:
-    """Return how a model is measured: on validation lists, or the catalogue of some users."""
+    Returns:
+        A function from a model to metrics, by their names in the log, which has none without
+        lists; and those lists, sampled ones or whole lists of documents.
+    """
     k, seed, part = validation_k(config), config.seed, lists.validation
     blocks, users = [], None
     if config.evaluation.select_on != "full":
@@ -98,7 +96,7 @@ def build_validation(config: Config, lists: AnyLists) -> Validation:
         means = {name: float(value.double().nanmean()) for name, value in values.items()}
         return {f"valid_{name}": mean for name, mean in means.items()} | {"valid": 1.0}
 
-    return Validation(validate, k, blocks)
+    return validate, blocks
 
 
 def validation_k(config: Config) -> int:
