@@ -28,10 +28,7 @@ from fairtopk.kernels.threads import seeded
 from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import AnyLists, QueryLists, query_parts
 from fairtopk.lists.users import Lists, split, split_random
-from fairtopk.models.features import LAYERS, FeatureModel, FeatureScorer, OfTable
-from fairtopk.models.mf import MatrixFactorization
-from fairtopk.models.neumf import NeuMF
-from fairtopk.models.optimizers import LazyAdam
+from fairtopk.models import features, mf, neumf, optimizers
 from fairtopk.models.registry import MODELS
 from fairtopk.models.scoring import score
 from fairtopk.objectives.dpr import Dpr, Labels, read_samples, read_whole
@@ -85,8 +82,8 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
     model, data = config.model, lists.data
     n_features = len(data.feature_names)
     _refuse_large(model, n_features, f"{n_features:,} features")
-    scorer = FeatureScorer(
-        cast(FeatureModel, model.name),
+    scorer = features.FeatureScorer(
+        cast(features.FeatureModel, model.name),
         n_features,
         hidden=model.hidden,
         dropout=model.dropout,
@@ -95,7 +92,7 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
     values = torch.from_numpy(data.values)
     learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
     scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
-    return _ranker(config, OfTable(scorer, values))
+    return _ranker(config, features.OfTable(scorer, values))
 
 
 def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
@@ -108,11 +105,11 @@ def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
     if build is None:
         _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")
         generator, width = torch.Generator().manual_seed(key), model.width
-        own: MatrixFactorization | NeuMF
+        own: mf.MatrixFactorization | neumf.NeuMF
         if model.name == "mf":
-            own = MatrixFactorization(n_users, n_items, width=width, generator=generator)
+            own = mf.MatrixFactorization(n_users, n_items, width=width, generator=generator)
         else:
-            own = NeuMF(
+            own = neumf.NeuMF(
                 n_users,
                 n_items,
                 width=width,
@@ -169,7 +166,7 @@ def n_weights(model: ModelConfig, n_rows: int) -> int:
         case "mlp":
             return n_rows * first + deeper + last
         case "attention":
-            return n_rows * first + 8 * LAYERS * first**2
+            return n_rows * first + 8 * features.LAYERS * first**2
     return n_rows * model.width  # a registered one: at least its tables
 
 
@@ -417,7 +414,7 @@ def _optimizer(training: TrainingConfig, scorer: nn.Module) -> torch.optim.Optim
     lazy = any(getattr(part, "sparse", False) for part in scorer.modules())
     if training.optimizer == "adam":
         if lazy:
-            return LazyAdam(parameters, weight_decay=decay)
+            return optimizers.LazyAdam(parameters, weight_decay=decay)
         return torch.optim.Adam(parameters, weight_decay=decay, fused=True)
     return algorithm_1_optimizer(
         parameters, gamma_5=training.gamma_5, weight_decay=decay, lazy=lazy

@@ -30,21 +30,8 @@ from pydantic_core import PydanticCustomError
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.registry import KNOWN
 from fairtopk.models.registry import MODELS, find_model, models_of
-from fairtopk.objectives.methods import (
-    METHODS,
-    RUN_PRESETS,
-    Count,
-    CountFrom0,
-    DistillSettings,
-    DprSettings,
-    Ks,
-    Listed,
-    Method,
-    ObjectiveSettings,
-    RobustSettings,
-    Widths,
-    find_method,
-)
+from fairtopk.objectives import methods
+from fairtopk.objectives.methods import Count, CountFrom0, Ks, Listed, Widths
 
 SHARE = 0.2  # of the queries, for test and for validation
 DOCUMENT_DEFAULTS: dict[str, dict[str, Any]] = {
@@ -67,7 +54,9 @@ def _listed(name: Any, rows: Mapping[str, Any], find: Callable[[str], Any]) -> A
     return name
 
 
-MethodName = Annotated[str, BeforeValidator(partial(_listed, rows=METHODS, find=find_method))]
+MethodName = Annotated[
+    str, BeforeValidator(partial(_listed, rows=methods.METHODS, find=methods.find_method))
+]
 ModelName = Annotated[str, BeforeValidator(partial(_listed, rows=MODELS, find=find_model))]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
@@ -128,24 +117,24 @@ class ModelConfig(Section):
     backend: Literal["auto", "torch", "compiled"] = "auto"  # compiled loops, or torch's own
 
 
-class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid", strict=True):
+class MethodConfig(methods.ObjectiveSettings, frozen=True, extra="forbid", strict=True):
     """Which method, and its hyper-parameters; a preset fills in those that are left out."""
 
     name: MethodName
-    preset: Literal[tuple(RUN_PRESETS)] = "default"  # type: ignore[valid-type]
-    dpr: DprSettings = DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
-    robust: RobustSettings = RobustSettings()  # c is the share of the gap that it takes away
-    distill: DistillSettings = DistillSettings()  # of fair-distill, whose strength is c
+    preset: Literal[tuple(methods.RUN_PRESETS)] = "default"  # type: ignore[valid-type]
+    dpr: methods.DprSettings = methods.DprSettings()  # of DPR-RSP and DPR-REO, whose alpha is c
+    robust: methods.RobustSettings = methods.RobustSettings()  # c: share of the gap taken away
+    distill: methods.DistillSettings = methods.DistillSettings()  # whose strength is c
 
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
         if not isinstance(given, Mapping):
             return given
-        row, weight = find_method(str(given.get("name"))), {}
+        row, weight = methods.find_method(str(given.get("name"))), {}
         if row is not None and row.default_weight is not None:
             weight = {"c": row.default_weight} if given.get("c_relative") is None else {}
-        preset = RUN_PRESETS.get(str(given.get("preset", "default")), {})
+        preset = methods.RUN_PRESETS.get(str(given.get("preset", "default")), {})
         return {**preset, **weight, **_python_numbers(given)}
 
     @model_validator(mode="after")
@@ -172,9 +161,9 @@ class MethodConfig(ObjectiveSettings, frozen=True, extra="forbid", strict=True):
         return self
 
     @property
-    def row(self) -> Method:
+    def row(self) -> methods.Method:
         """The method's row of the table."""
-        return METHODS[self.name]
+        return methods.METHODS[self.name]
 
 
 class ListsConfig(Section):

@@ -15,25 +15,17 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from fairtopk import storage
 from fairtopk.errors import InputError, TrainingError
 from fairtopk.lists.queries import AnyLists
+from fairtopk.runs import goal as goals
 from fairtopk.runs import result as files
 from fairtopk.runs.build import build_any_lists
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import dump_config, read_config
-from fairtopk.runs.goal import (
-    Bounds,
-    Goal,
-    Scale,
-    Trial,
-    check_goal,
-    dump_goal,
-    search,
-    with_weight,
-)
+from fairtopk.runs.goal import Goal, Trial, with_weight
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import OpenRun
 from fairtopk.runs.run import NO_HOOKS, Hooks, is_begun, train_run
@@ -81,7 +73,7 @@ def search_weight(
         if not (out / files.GOAL).exists():
             raise InputError(f"{out} holds something else than a search; choose another folder")
         path = out / files.GOAL
-        if check_goal(read_config(path), str(path)) != (config, goal):
+        if goals.check_goal(read_config(path), str(path)) != (config, goal):
             raise InputError(
                 f"{out} was started with another config or goal; see its {files.GOAL}"
             )
@@ -93,7 +85,7 @@ def search_weight(
         raise InputError("a goal is searched on validation lists, and this data has none")
     with storage.alone_in(out):
         storage.remove_halves(out)
-        storage.write_text(out / files.GOAL, dump_goal(config, goal))
+        storage.write_text(out / files.GOAL, goals.dump_goal(config, goal))
         return _search(folder)
 
 
@@ -157,11 +149,8 @@ def name_of(config: Config, weight: float) -> str:
     return f"{config.method.row.weight_key}-{weight:g}" if weight else BLIND
 
 
-class _Part(BaseModel, strict=True, allow_inf_nan=False):
-    """A part of ``search.json``, as far as it cannot be computed from the rest."""
-
-
-class _Values(_Part):
+# What of ``search.json`` cannot be computed from the rest.
+class _Values(files.FilePart):
     target: float | None
     keep: float | None
 
@@ -171,7 +160,7 @@ class _Try(_Values):
     failure: str = ""
 
 
-class _Blind(_Part):
+class _Blind(files.FilePart):
     target: Annotated[float, Field(gt=0)]
     keep: Annotated[float, Field(gt=0)]
     by_chance: float | None
@@ -182,12 +171,12 @@ class _Relative(_Values):
     keep_relative: float | None
 
 
-class _Test(_Part):
+class _Test(files.FilePart):
     chosen: _Relative
     colour_blind: _Values
 
 
-class _Search(_Part):
+class _Search(files.FilePart):
     colour_blind: _Blind
     tries: list[_Try]
     test: _Test
@@ -273,7 +262,7 @@ def _content(
         values: Returns the gap and the accuracy of a weight, not relative.
     """
     config, goal = folder.config, folder.goal
-    bounds = Bounds(goal.target.at_most, goal.keep.at_least if goal.keep else 0.0)
+    bounds = goals.Bounds(goal.target.at_most, goal.keep.at_least if goal.keep else 0.0)
     blind = Trial(0.0, colour_blind["target"], colour_blind["keep"])
     tries: list[dict[str, Any]] = []
 
@@ -286,7 +275,8 @@ def _content(
         tries.append(record | ({"failure": found.failure} if found.failure else {}))
         return relative
 
-    found = search(tried, Scale(*config.method.row.search_scale), bounds, runs=goal.runs)
+    scale = goals.Scale(*config.method.row.search_scale)
+    found = goals.search(tried, scale, bounds, runs=goal.runs)
     weight = found.chosen.weight if found.chosen is not None else 0.0
     return {
         files.IDENTITY: files.identity_of(with_weight(config, weight), folder.lists)._asdict(),

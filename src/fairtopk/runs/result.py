@@ -304,11 +304,11 @@ def _same_at_every_k(metrics: dict[str, Any]) -> dict[str, Any]:
     return metrics
 
 
-class _Part(BaseModel, strict=True, allow_inf_nan=False):
+class FilePart(BaseModel, strict=True, allow_inf_nan=False):
     """A part of a file."""
 
 
-class _Cell(_Part):
+class _Cell(FilePart):
     mean: float | None
     ci95: tuple[float | None, float | None]
     n: Count
@@ -322,22 +322,22 @@ class _Cell(_Part):
         return self
 
 
-class _Spread(_Part):
+class _Spread(FilePart):
     mean: float | None
 
 
-class _Users(_Part):
+class _Users(FilePart):
     measured: Count
     of: Count
 
 
-class _LeftOut(_Part, extra="forbid"):
+class _LeftOut(FilePart, extra="forbid"):
     """Why there is no other protocol."""
 
     left_out: str
 
 
-class _Other(_Part):
+class _Other(FilePart):
     """What was measured by the other protocol."""
 
     protocol: Protocol
@@ -353,7 +353,7 @@ class _Other(_Part):
         return self
 
 
-class _Reranked(_Part):
+class _Reranked(FilePart):
     method: str
     k: int
     settings: dict[str, Any]
@@ -361,13 +361,13 @@ class _Reranked(_Part):
     unmet: Count
 
 
-class _Identity(_Part):
+class _Identity(FilePart):
     run: str
     config: str
     data: str
 
 
-class ResultFile(_Part):
+class ResultFile(FilePart):
     """A metrics file: what its readers rely on; it may hold more."""
 
     identity: _Identity
@@ -396,7 +396,7 @@ class ResultFile(_Part):
     warnings: list[str] = []
 
 
-class QueriesFile(_Part):
+class QueriesFile(FilePart):
     """The description of a file with the values of each query."""
 
     identity: _Identity
