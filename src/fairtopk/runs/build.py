@@ -148,12 +148,7 @@ def _ranker(config: Config, scorer: nn.Module) -> nn.Module:
 
 
 def n_weights(model: ModelConfig, n_rows: int) -> int:
-    """Return about how many weights a model has.
-
-    Args:
-        model: Which one.
-        n_rows: Rows of its tables: users and items, or features of documents.
-    """
+    """Return about how many weights a model has for so many users and items, or features."""
     first, last = model.hidden[0], model.hidden[-1]
     deeper = sum(one * other for one, other in pairwise(model.hidden))
     match model.name:
@@ -183,14 +178,9 @@ def build_sampler(
 ) -> AnySampler:
     """Return the sampler of a method's training lists.
 
-    Lists of a catalogue are drawn, items of each group only for a penalty; lists of documents
+    The method is not always the run's own. Lists of a catalogue are drawn, items of each group
+    only for a penalty, and with `top` the top items that the config sets; lists of documents
     are whole.
-
-    Args:
-        config: The run.
-        method: The method that is trained on them, not always the run's own.
-        lists: The data.
-        top: Whether lists have the top items that the config sets.
     """
     training = config.training
     ideal_k = max(method.ks) if method.row.selects else None
@@ -259,12 +249,8 @@ def is_better(
 ) -> bool:
     """Return whether a history's last record replaces the chosen one.
 
-    Args:
-        history: A record per epoch.
-        chosen: The place of the chosen one; None: there is none yet.
-        ndcg: Name of the NDCG in a record.
-        gap: Name of the gap, or None to go by NDCG alone.
-        tolerance: Share of the best NDCG that may be lost.
+    There is a record per epoch, in which `ndcg` and `gap` are names; without a gap NDCG alone
+    decides. `tolerance` is the share of the best NDCG that may be lost.
     """
     if chosen is None:
         return True
@@ -307,11 +293,7 @@ def build_phases(
 ) -> list[Phase]:
     """Return the phases: warm-up, fine-tuning, and a third if the method has one.
 
-    Args:
-        config: The run.
-        scorer: The model that is trained.
-        lists: The data.
-        prefers: Chooses between the epochs of fine-tuning.
+    `prefers` chooses between the epochs of fine-tuning.
     """
     training, only_features = config.training, reads_features_alone(config)
     if len(lists.data.group_names) < config.method.row.least_groups:

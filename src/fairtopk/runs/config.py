@@ -356,7 +356,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _complete(self) -> "Config":
         """Fill in how epochs are chosen, and the method's own K among those measured."""
-        method, evaluation, why = self.method, self.evaluation, why_no_other(self)
+        method, evaluation, (_, why) = self.method, self.evaluation, other_protocol(self)
         on, ks = evaluation.select_on, evaluation.k
         if why is not None and (on == "full" or (on and self.data.of_documents)):
             raise ValueError(f"{why}; leave out evaluation.select_on")
@@ -370,21 +370,14 @@ class Config(Section):
         return self.model_copy(update={"evaluation": chosen})
 
 
-def other_protocol(config: Config) -> str | None:
-    """Return the protocol that is not the run's own; None if there is none."""
-    return None if why_no_other(config) else OTHER_PROTOCOL[config.evaluation.protocol]
-
-
-def why_no_other(config: Config) -> str | None:
-    """Return why a run can be measured by one protocol only; None if both will do."""
+def other_protocol(config: Config) -> tuple[str | None, str | None]:
+    """Return the protocol that is not the run's own, or None and why there is none."""
+    name = config.method.name
     if not config.method.row.ranks_catalogue:
-        return (
-            f"{config.method.name} ranks a list as a whole, and the catalogue is too long for "
-            f"that"
-        )
+        return None, f"{name} ranks a list as a whole, and the catalogue is too long for that"
     if config.data.of_documents:
-        return "documents are ranked in whole lists: there is no other protocol"
-    return None
+        return None, "documents are ranked in whole lists: there is no other protocol"
+    return OTHER_PROTOCOL[config.evaluation.protocol], None
 
 
 def _has_documents(data: Any) -> bool:

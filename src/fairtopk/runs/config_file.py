@@ -71,12 +71,7 @@ def check_config(values: Mapping[str, Any], where: str) -> Config:
 
 
 def dump_config(config: Config, **tables: Section) -> str:
-    """Return a config as TOML text, complete except for None, which TOML cannot express.
-
-    Args:
-        config: The config.
-        tables: More tables of the file, by name.
-    """
+    """Return a config and more `tables` as TOML text; None, which TOML lacks, is left out."""
     values = config.model_dump(mode="json", exclude_none=True)
     for name, table in tables.items():
         values[name] = table.model_dump(mode="json", exclude_none=True)

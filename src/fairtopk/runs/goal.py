@@ -188,11 +188,7 @@ def search(
 ) -> SearchResult:
     """Search for the weight that meets both bounds, in at most `runs` trials.
 
-    Args:
-        measure: Trains with a weight and measures the result, relative to a weight of 0.
-        scale: The weights to try.
-        bounds: The goal.
-        runs: How many weights may be tried.
+    `measure` trains with a weight and measures the result, relative to a weight of 0.
     """
     tries: list[Trial] = []
     following = _next(tries, scale, bounds)

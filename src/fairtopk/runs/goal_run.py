@@ -229,18 +229,16 @@ def _kept(folder: Folder) -> dict[str, Any] | None:
         return None
     text = storage.read_text(out / files.SEARCH)
     try:
-        records = {one.weight: one for one in _Search.model_validate_json(text).tries}
+        recorded = _Search.model_validate_json(text).tries
         found: dict[str, Any] = json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-    def recorded(weight: float) -> Trial:
-        one = records[weight]
+    trials: dict[float, Trial] = {}
+    for one in recorded:
         gap, accuracy = (math.nan if it is None else it for it in (one.target, one.keep))
-        return Trial(weight, gap, accuracy, one.failure)
-
+        trials[one.weight] = Trial(one.weight, gap, accuracy, one.failure)
     try:
-        wanted = _content(folder, found["colour_blind"], recorded)
+        wanted = _content(folder, found["colour_blind"], trials.__getitem__)
     except KeyError:  # another weight would have been tried
         return None
     if found != files.sealed(wanted | {"test": found["test"]}):
@@ -256,10 +254,8 @@ def _content(
 ) -> dict[str, Any]:
     """Search for the weight; return the content of ``search.json``, without the test.
 
-    Args:
-        folder: The search.
-        colour_blind: The part about the colour-blind model, which all else is relative to.
-        values: Returns the gap and the accuracy of a weight, not relative.
+    All is relative to `colour_blind`, the part about that model; `values` returns the gap and
+    the accuracy of a weight, not relative.
     """
     config, goal = folder.config, folder.goal
     bounds = goals.Bounds(goal.target.at_most, goal.keep.at_least if goal.keep else 0.0)

@@ -86,11 +86,8 @@ def cells_of(
 ) -> list[Cell]:
     """Return a cell for each combination of the alternatives in `grid`, put into `base`.
 
-    Args:
-        base: Keys of a config.
-        grid: The same tables, in which lists are alternatives.
-        afterwards: What is done with each run after training.
-        where: The file, for messages.
+    Both have the tables of a config; lists in `grid` are alternatives. `where` is the file, for
+    messages.
     """
     counts = {"runs": n_choices(grid, f"{where}: sweep")}
     counts["re-rankers"] = sum(
@@ -113,7 +110,7 @@ def cells_of(
         except InputError as error:
             raise InputError(f"{where}: sweep.rerank: {error}") from error
     for name, config in _named(base, grid, where).items():
-        method, of, other = config.method, afterwards.rerank_of, other_protocol(config)
+        method, of, (other, _) = config.method, afterwards.rerank_of, other_protocol(config)
         wanted = not method.row.is_fair if of is None else method.name in of
         if rerankers and wanted and config.data.of_documents:
             raise InputError(

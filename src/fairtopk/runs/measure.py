@@ -31,7 +31,7 @@ from fairtopk.reranking.lists import ExposureProgram, dealt
 from fairtopk.reranking.request import RerankRequest, Unmet, reordered_lists
 from fairtopk.reranking.rerank import checked_candidates
 from fairtopk.runs import result as files
-from fairtopk.runs.config import other_protocol, why_no_other
+from fairtopk.runs.config import other_protocol
 from fairtopk.runs.config_file import check_config
 from fairtopk.runs.open import OpenRun
 from fairtopk.storage import Saved, jsonable
@@ -157,9 +157,9 @@ def measure_other_protocol(run: OpenRun) -> tuple[dict[str, Any] | None, dict[st
         The content of the metrics file, None if there is no other protocol; and what the run's
         own metrics file repeats of it, or why there is none.
     """
-    other = other_protocol(run.config)
+    other, why = other_protocol(run.config)
     if other is None:
-        return None, {"left_out": why_no_other(run.config)}
+        return None, {"left_out": why}
     users = None
     if other == "full" and isinstance(run.lists, Lists):
         users = some_users(run.lists.test, seed=run.config.seed)
@@ -179,12 +179,8 @@ def disagreement(
 ) -> str | None:
     """Return a warning if sampled lists favour one group and the catalogue the other.
 
-    A side is favoured where the 95 % interval of the signed gap by rank leaves out 0.
-
-    Args:
-        own: The content of the run's metrics file.
-        other: What was measured by the other protocol, if there is one.
-        group_names: The first is that of the named group.
+    A side is favoured where the 95 % interval of the signed gap by rank leaves out 0. `own` and
+    `other` are metrics files; the first of `group_names` is that of the named group.
     """
     if other is None:
         return None
@@ -277,16 +273,10 @@ def _side(metrics: dict[str, Any], k: int) -> int:
 
 
 class Reranking(nn.Module):
-    """A model whose lists are put in another order, and keep their scores.
+    """The model of a run, whose lists are put in another order and keep their scores.
 
-    Args:
-        run: The run whose model it is.
-        part: ``test`` or ``validation``.
-        request: The re-ranking; without a K it is the one that the model was trained for.
-        progress: Called with how many lists are re-ranked.
-
-    Attributes:
-        unmet: The lists for which the request cannot be met, counted.
+    A request without a K is at the one that the model was trained for. `unmet` counts the lists
+    for which it cannot be met.
     """
 
     def __init__(

@@ -337,13 +337,8 @@ def load_trainer(
 ) -> Kept:
     """Load a saved state into a new trainer; return its description.
 
-    A state that does not fit is refused, and leaves the trainer unchanged.
-
-    Args:
-        trainer: The trainer.
-        path: The file of the state, for messages.
-        state: What it holds.
-        model: The weights of the chosen epoch, if there is one.
+    A state that does not fit is refused by its `path`, and leaves the trainer unchanged.
+    `model` holds the weights of the chosen epoch, if there is one.
     """
     try:
         # From JSON a list may become a tuple, but a text no number.

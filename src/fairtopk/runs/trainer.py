@@ -109,9 +109,7 @@ def validation_k(config: Config) -> int:
 def alarms(history: list[dict[str, Any]], gap: str) -> list[str]:
     """Return the alarms that a history's last record raises for the first time.
 
-    Args:
-        history: A record per epoch; the last one carries no alarms yet.
-        gap: Name of the signed gap in a record.
+    `gap` is the name of the signed gap in a record.
     """
     raised = {alarm for record in history[:-1] for alarm in record.get("alarms", [])}
     last = history[-1]

@@ -31,12 +31,7 @@ class Finished(NamedTuple):
 
 
 class Workers(AbstractContextManager["Workers"]):
-    """Up to `count` processes; use as a context, which ends them.
-
-    Args:
-        count: How many.
-        threads: That torch may use in each.
-    """
+    """Up to `count` processes with so many threads of torch; a context, which ends them."""
 
     def __init__(self, count: int, *, threads: int) -> None:
         self.count, self.threads = count, threads
