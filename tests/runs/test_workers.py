@@ -89,7 +89,7 @@ def test_ctrl_c_while_a_process_starts_ends_it_without_a_word(
 def test_one_whose_result_nobody_reads_ends_without_a_word(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delattr(os, "setsid")
+    monkeypatch.setattr(os, "setsid", lambda: None)
     monkeypatch.setattr(module, "_end_with_parent", lambda: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # for the first thread alone
     ours, theirs = SPAWN.Pipe()
