@@ -159,7 +159,7 @@ def training_progress(what: str) -> Iterator["Hooks"]:
             if record is not None:
                 for alarm in record.get("alarms", []):
                     say(f"alarm, epoch {record['epoch']}: {alarm}")
-                epochs = {phase.name: phase.epochs for phase in trainer.phases}
+                epochs = {one.name: one.epochs for one in trainer.stretches()}
                 phase = record["phase"]
                 parts = [what, f"{phase} epoch {record['epoch']} of {epochs[phase]}"]
                 parts.append(f"loss {record['loss']:.4f}")
@@ -168,7 +168,8 @@ def training_progress(what: str) -> Iterator["Hooks"]:
                         parts.append(f"{name.removeprefix('valid_')} {value:.4g}")
                 text = ", ".join(parts)
             if record is not None or console.is_terminal:
-                bar(text, trainer.progress.total, trainer.total_steps())
+                steps = sum(one.epochs * one.steps for one in trainer.stretches())
+                bar(text, trainer.progress.total, steps)
 
         yield Hooks(report=show, notice=say)
 

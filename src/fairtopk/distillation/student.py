@@ -37,16 +37,10 @@ TINY = np.finfo(np.float64).tiny
 
 
 class TaughtBatch(Batch):
-    """A batch whose last D slots have a score to learn.
+    """A batch whose last D slots have a score to learn."""
 
-    Attributes:
-        due: That score, ``[Q, D]``.
-        counts: Weight of the slot in its list, ``[Q, D]``: adds up to 1 in expectation; 0 on
-            padding.
-    """
-
-    due: Tensor
-    counts: Tensor
+    due: Tensor  # that score, [Q, D]
+    counts: Tensor  # weight of a slot, [Q, D]: 0 on padding; adds up to 1 in expectation
 
 
 class DistillSampler:

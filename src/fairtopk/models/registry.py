@@ -24,17 +24,11 @@ if TYPE_CHECKING:  # a config is checked without torch
 
 @dataclass(frozen=True)
 class Model:
-    """A row of the table.
+    """A row of the table."""
 
-    Attributes:
-        scores: What it scores: users and items by their `ids`, or documents by `features`.
-        rate: The learning rate that suits it, if it scores features.
-        build: Makes a registered one; see `register_model`.
-    """
-
-    scores: Literal["ids", "features"]
-    rate: float | None = None
-    build: "Callable[..., nn.Module] | None" = None
+    scores: Literal["ids", "features"]  # users and items by `ids`, or documents by `features`
+    rate: float | None = None  # the learning rate that suits it, if it scores features
+    build: "Callable[..., nn.Module] | None" = None  # of a registered one: `register_model`
 
 
 MODELS: dict[str, Model] = {

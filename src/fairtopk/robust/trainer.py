@@ -28,6 +28,7 @@ from fairtopk.training.loop import (
 )
 
 CALIBRATION = 1_000  # lists, at most, that the multiplier of serving is fitted to
+ROUNDS = "rounds"  # name of the phase after those of the colour-blind scorer
 LAM = "multipliers"
 BASE = "base"  # prefix of the names of the colour-blind scorer's weights
 
@@ -61,9 +62,6 @@ class RobustTrainer:
         self.progress = blind.progress  # how far training is, of both
         self.lam: Floats = np.zeros(1)
         self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
-        settings = scorer.settings
-        rounds = Stretch("rounds", settings.rounds, settings.iterations)
-        self.phases = [*blind.stretches(), rounds]
 
     def run(self) -> Iterator[Record | None]:
         """Train to the end; yield the scorer's records, then one after each round."""
@@ -92,7 +90,7 @@ class RobustTrainer:
             gap = found.gap[problem.game.defined]
             scorer.calibrate(self.calibration)
             record: Record = {
-                "phase": self.phases[-1].name,
+                "phase": ROUNDS,
                 "epoch": progress.epoch + 1,
                 "loss": value,
                 "slope": float(np.abs(slope).max()),  # 0 once theta is found
@@ -107,15 +105,17 @@ class RobustTrainer:
             progress.history.append(record)
             progress.chosen = len(progress.history) - 1
             yield record
-        progress.phase = len(self.phases)
+        progress.phase = len(self.stretches())
 
     def phase_is_over(self) -> bool:
         """Return whether the present phase of the colour-blind scorer has no more epochs."""
         return self.blind.phase_is_over()
 
-    def total_steps(self) -> int:
-        """Return how many steps there are, an iteration counted as one."""
-        return sum(one.epochs * one.steps for one in self.phases)
+    def stretches(self) -> list[Stretch]:
+        """Return the phases as progress is counted: an iteration is a step."""
+        settings = self.scorer.settings
+        rounds = Stretch(ROUNDS, settings.rounds, settings.iterations)
+        return [*self.blind.stretches(), rounds]
 
     def model(self) -> dict[str, Tensor]:
         """Return the weights as they are."""
@@ -141,7 +141,7 @@ class RobustTrainer:
             self.progress = self.blind.progress
             return
         found = Progress(**progress)
-        check_progress(found, self.phases)
+        check_progress(found, self.stretches())
         wanted = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}
         lists = len(tensors[LAM]) if LAM in tensors and tensors[LAM].dim() else 1
         size = 1 if self.scorer.settings.multiplier == "data" else lists

@@ -311,7 +311,7 @@ def begin_after(stages: Sequence[Path], trainer: AnyTrainer) -> tuple[str, ...]:
                 if not name.startswith(f"{CHOSEN}.")
             }
             kept = load_trainer(trainer, path, saved._replace(tensors=own), chosen)
-            return (f"{trainer.phases[phase].name} reused from {kept.made_by}",)
+            return (f"{trainer.stretches()[phase].name} reused from {kept.made_by}",)
     return ()
 
 

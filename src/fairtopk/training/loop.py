@@ -102,26 +102,17 @@ def threads_of(scorer: nn.Module) -> AbstractContextManager[None]:
 class Phase:
     """A stretch of training with one objective.
 
-    Attributes:
-        name: What the log calls it.
-        sampler: Draws the lists.
-        objective: What is minimised on them, see `train_step`; its ``report()`` returns the
-            parts of its last value by name.
-        optimizer: How.
-        epochs: For how long.
-        rate: Learning rate of each epoch.
-        before: Called once before the phase.
-        prefers: Says whether the last record of a history is to be chosen over record `chosen`;
-            None: the phase is not validated, and ends with its last epoch.
+    ``prefers(history, chosen)`` says whether the last record of a history is to be chosen over
+    record `chosen`. Without it the phase is not validated, and ends with its last epoch.
     """
 
-    name: str
-    sampler: Sampler
-    objective: nn.Module
+    name: str  # in the log
+    sampler: Sampler  # draws the lists
+    objective: nn.Module  # see `train_step`; `report()` returns the parts of its last value
     optimizer: torch.optim.Optimizer
     epochs: int
-    rate: Callable[[int], float]
-    before: Callable[[], None] = lambda: None
+    rate: Callable[[int], float]  # learning rate of each epoch
+    before: Callable[[], None] = lambda: None  # called once before the phase
     prefers: Prefers | None = None
 
 
@@ -154,31 +145,18 @@ class Stretch(NamedTuple):
 
 @dataclass(eq=False)
 class Trainer:
-    """Trains a scorer through phases, each of which begins at the epoch chosen in the last.
-
-    Attributes:
-        scorer: The model.
-        phases: What to do, in order.
-        validate: Measures the model; returns values by name.
-        watch: Returns the alarms that the last record of a history raises.
-        seed: Of everything random.
-        batch_size: Lists per step.
-        validate_every: Epochs between validations; the last of a phase has one too.
-        patience: Validations without a new choice after which a phase ends early.
-        progress: How far training is.
-        chosen: The weights of the chosen epoch; empty while there is none.
-    """
+    """Trains a scorer through phases, each of which begins at the epoch chosen in the last."""
 
     scorer: nn.Module
-    phases: list[Phase]
-    validate: Callable[[], dict[str, float]]
-    watch: Callable[[list[Record]], list[str]]
-    seed: int
-    batch_size: int
-    validate_every: int = 1
-    patience: int | None = None
+    phases: list[Phase]  # in order
+    validate: Callable[[], dict[str, float]]  # measures the model; returns values by name
+    watch: Callable[[list[Record]], list[str]]  # alarms that a history's last record raises
+    seed: int  # of everything random
+    batch_size: int  # lists per step
+    validate_every: int = 1  # epochs between validations; the last of a phase has one too
+    patience: int | None = None  # validations without a new choice that end a phase early
     progress: Progress = field(default_factory=Progress)
-    chosen: dict[str, Tensor] = field(default_factory=dict)
+    chosen: dict[str, Tensor] = field(default_factory=dict)  # weights; empty: no choice yet
 
     def run(self) -> Iterator[Record | None]:
         """Train to the end; yield None after each step and a record after each epoch.
@@ -264,10 +242,6 @@ class Trainer:
             return False
         later = progress.history[progress.chosen + 1 :]
         return sum("valid" in record for record in later) >= self.patience
-
-    def total_steps(self) -> int:
-        """Return how many steps all phases have."""
-        return sum(one.epochs * one.steps for one in self.stretches())
 
     def stretches(self) -> list[Stretch]:
         """Return the phases as progress is counted."""
