@@ -10,7 +10,7 @@ import signal
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
@@ -63,7 +63,8 @@ class Workers(AbstractContextManager["Workers"]):
             connection, theirs = SPAWN.Pipe()
             process = SPAWN.Process(target=_work, args=(theirs, self.threads), daemon=True)
             # A new process takes seconds to import what it needs, with nothing to catch Ctrl-C
-            # by. It inherits the block, which `_work` lifts.
+            # by. It inherits the block, which `_work` lifts, as starting the tracker would.
+            resource_tracker.ensure_running()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             try:
                 process.start()
