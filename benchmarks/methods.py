@@ -34,7 +34,7 @@ from timing import peak_mb, seconds
 import fairtopk as ft
 from fairtopk.data.synthetic import SIZES, SyntheticShape, make_synthetic
 from fairtopk.distillation.student import DistillSampler
-from fairtopk.distillation.teacher import Catalogue, Lesson, lesson_of
+from fairtopk.distillation.teacher import Lesson, lesson_of
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Lists, Ratings, split
 from fairtopk.models.optimizers import LazyOptimizer
@@ -159,11 +159,10 @@ def give_lesson(sampler: DistillSampler, lists: Lists) -> float:
     train, n_users = lists.train, lists.data.n_users
     some = min(TAUGHT, n_users)
     few = Ratings(train.offsets[: some + 1], train.item, train.rating)
-    catalogue = Catalogue(lists.data.group, few)
 
     def teach() -> Lesson:
-        told = sampler.settings
-        return lesson_of(sampler.teacher, catalogue, told, strength=1.0, seed=0)
+        given = (sampler.teacher, sampler.group, few, sampler.settings)
+        return lesson_of(*given, strength=1.0, seed=0)
 
     teach()  # compiles
     taken = seconds(lambda: sampler.__dict__.update(lesson=teach())) * n_users / some

@@ -105,3 +105,19 @@ def test_the_counts_of_groups_are_documented_though_they_are_inherited(kind: str
         if isinstance(member, property) and not name.startswith("_")
     }
     assert set(found[1].split(", ")) == inherited
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "script", sorted((DOCS.parent / "benchmarks").glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_benchmark_finds_all_that_it_imports(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(script.parent)
+    try:
+        runpy.run_path(str(script), run_name="imported")
+    except ModuleNotFoundError as error:
+        if error.name in {"libauc", "torchmetrics"}:  # of `make oracles`
+            pytest.skip(f"{error.name} is not installed")
+        raise
