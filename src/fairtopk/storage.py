@@ -136,13 +136,15 @@ def md5_of(path: Path) -> str:
         return hashlib.file_digest(file, md5).hexdigest()
 
 
-def refuse_large(n_bytes: int, what: str) -> None:
-    """Refuse what would take more than half of the machine's memory."""
+def refuse_large(
+    n_bytes: int, what: str, *, remedy: str = "use less of it, or a larger machine"
+) -> None:
+    """Refuse what would take more than half of the machine's memory; `remedy` is what to do."""
     memory = memory_bytes()
     if memory is not None and n_bytes > SHARE_OF_MEMORY * memory:
         raise InputError(
             f"{what} takes {n_bytes / 1e9:,.1f} GB, and at most half of this machine's memory "
-            f"of {memory / 1e9:,.1f} GB is given to it; use less of it, or a larger machine"
+            f"of {memory / 1e9:,.1f} GB is given to it; {remedy}"
         )
 
 

@@ -162,7 +162,8 @@ def training_progress(what: str) -> Iterator["Hooks"]:
                 epochs = {one.name: one.epochs for one in trainer.stretches()}
                 phase = record["phase"]
                 parts = [what, f"{phase} epoch {record['epoch']} of {epochs[phase]}"]
-                parts.append(f"loss {record['loss']:.4f}")
+                if "loss" in record:
+                    parts.append(f"loss {record['loss']:.4f}")
                 for name, value in record.items():
                     if name.startswith(("valid_ndcg@", "valid_exposure_gap@")):
                         parts.append(f"{name.removeprefix('valid_')} {value:.4g}")

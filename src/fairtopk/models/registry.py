@@ -29,11 +29,23 @@ class Model:
     scores: Literal["ids", "features"]  # users and items by `ids`, or documents by `features`
     rate: float | None = None  # the learning rate that suits it, if it scores features
     build: "Callable[..., nn.Module] | None" = None  # of a registered one: `register_model`
+    # Of a model that is fitted to all histories at once, the methods that can fit it; None: an
+    # objective trains it, by any method.
+    methods: tuple[str, ...] | None = None
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is fitted to all histories at once, and ranks new users by theirs."""
+        return self.methods is not None
 
 
 MODELS: dict[str, Model] = {
     "neumf": Model("ids"),
     "mf": Model("ids"),
+    "ease": Model("ids", methods=("blind",)),
+    "ials": Model("ids", methods=("blind",)),
+    "item-knn": Model("ids", methods=("blind",)),
+    "popularity": Model("ids", methods=("blind",)),
     "linear": Model("features", rate=1e-2),
     "mlp": Model("features", rate=1e-3),
     "attention": Model("features", rate=1e-3),
@@ -50,6 +62,16 @@ def find_model(name: str) -> Model | None:
 def models_of(scores: str) -> list[str]:
     """Return the names of the models that score `ids`, or `features`; the default is first."""
     return [name for name, row in MODELS.items() if row.scores == scores]
+
+
+def fitted_models() -> list[str]:
+    """Return the names of the models that rank users by their histories."""
+    return [name for name, row in MODELS.items() if row.is_fitted]
+
+
+def trained_models() -> list[str]:
+    """Return the names of the models of users and items that an objective trains."""
+    return [name for name in models_of("ids") if name not in fitted_models()]
 
 
 def register_model(name: str, build: "Callable[..., nn.Module]") -> None:

@@ -19,6 +19,7 @@ MOST = 10_000_000  # the largest count in a config
 MOST_ENTRIES = 100  # of a list in a config: widths, K, epochs
 
 BASELINE = "k-song"  # the colour-blind method that other methods start from
+BLIND = "blind"  # the plain fit of any model; of one that an objective trains, BASELINE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,7 @@ _SHARED = Method(
 )
 
 METHODS: dict[str, Method] = {
+    BLIND: Method(selects=True),
     "song": Method(),
     BASELINE: Method(selects=True, is_teacher=True),
     "listnet": Method(ranking="listnet"),

@@ -29,6 +29,7 @@ from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import AnyLists, QueryLists, query_parts
 from fairtopk.lists.users import Lists, split, split_random
 from fairtopk.models import features, mf, neumf, optimizers
+from fairtopk.models.histories import HistoryScorer
 from fairtopk.models.registry import MODELS
 from fairtopk.models.scoring import score
 from fairtopk.objectives.dpr import Dpr, Labels, read_samples, read_whole
@@ -36,6 +37,7 @@ from fairtopk.objectives.methods import BASELINE, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
 from fairtopk.robust.ranker import RobustRanker
 from fairtopk.runs.config import Config, DataConfig, MethodConfig, ModelConfig, TrainingConfig
+from fairtopk.runs.fitting import build_history_scorer
 from fairtopk.storage import refuse_large
 from fairtopk.training.loop import Phase, Prefers, algorithm_1_optimizer
 from fairtopk.training.samplers import FeatureSampler, ListSampler, ListSizes, Sampler
@@ -76,13 +78,16 @@ def build_any_lists(config: DataConfig, seed: int) -> AnyLists:
 
 
 def build_model(config: Config, lists: AnyLists) -> nn.Module:
-    """Return the model of a config, at its random start."""
+    """Return the model of a config, at its random start, or before its fit."""
     if isinstance(lists, Lists):
-        return build_scorer(config, lists.data.n_users, lists.data.n_items)
+        scorer = build_scorer(config, lists.data.n_users, lists.data.n_items)
+        if isinstance(scorer, HistoryScorer):
+            scorer.remember(lists.train)
+        return scorer
     model, data = config.model, lists.data
     n_features = len(data.feature_names)
     _refuse_large(model, n_features, f"{n_features:,} features")
-    scorer = features.FeatureScorer(
+    documents = features.FeatureScorer(
         cast(features.FeatureModel, model.name),
         n_features,
         hidden=model.hidden,
@@ -91,16 +96,19 @@ def build_model(config: Config, lists: AnyLists) -> nn.Module:
     )
     values = torch.from_numpy(data.values)
     learnt = np.repeat(lists.part == TRAIN, np.diff(data.offsets))
-    scorer.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
-    return _ranker(config, features.OfTable(scorer, values))
+    documents.scale.fit(values if learnt.all() else values[torch.from_numpy(learnt)])
+    return _ranker(config, features.OfTable(documents, values))
 
 
 def build_scorer(config: Config, n_users: int, n_items: int) -> nn.Module:
     """Return the model of users and items of a config, at its random start.
 
-    One that `register_model` has added is tried on one list.
+    A fitted one has no weights yet, and no histories. One that `register_model` has added is
+    tried on one list.
     """
     model, key = config.model, key_of(config.seed, START)
+    if model.is_fitted:
+        return build_history_scorer(config, n_items)
     build = MODELS[model.name].build
     if build is None:
         _refuse_large(model, n_users + n_items, f"{n_users:,} users and {n_items:,} items")

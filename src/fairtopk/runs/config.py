@@ -29,7 +29,7 @@ from pydantic_core import PydanticCustomError
 
 from fairtopk.data.groups import GroupRule
 from fairtopk.data.registry import KNOWN
-from fairtopk.models.registry import MODELS, find_model, models_of
+from fairtopk.models.registry import MODELS, Model, find_model, models_of, trained_models
 from fairtopk.objectives import methods
 from fairtopk.objectives.methods import Count, CountFrom0, Ks, Listed, Widths
 
@@ -115,6 +115,19 @@ class ModelConfig(Section):
     hidden: Widths = (64,)  # layers of a network; the width of the attention
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
     backend: Literal["auto", "torch", "compiled"] = "auto"  # compiled loops, or torch's own
+    # Of models that are fitted to histories, which have no use for the others but `width`:
+    input: Literal["binary", "graded"] = "binary"  # an item counts 1, or 2^rating - 1
+    # Penalty on squared weights. None: of ease, chosen on validation; of ials, 10.
+    ridge: PositiveFloat | None = None
+    confidence: PositiveFloat = 1.0  # ials: in a rated item, added to the 1 that all items have
+    iterations: Count = 15  # ials: of alternating least squares
+    neighbours: Count = 100  # item-knn: of each item
+    similarity: Literal["cosine", "tfidf", "bm25"] = "cosine"  # item-knn: of two items
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it is fitted to all histories at once, not trained by an objective."""
+        return MODELS[self.name].is_fitted
 
 
 class MethodConfig(methods.ObjectiveSettings, frozen=True, extra="forbid", strict=True):
@@ -197,6 +210,10 @@ class ListsConfig(Section):
         return self
 
 
+# A fitted model takes no steps.
+NO_EPOCHS = {"warmup_epochs": 0, "epochs": 0, "catalogue_epochs": 0}
+
+
 class TrainingConfig(Section):
     """How long, how fast, on which lists."""
 
@@ -261,9 +278,12 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in(cls, given: Any) -> Any:
-        """Fill in the defaults of documents, if that is what the data holds."""
+        """Fill in what follows from the model, and the defaults of documents."""
         given = _python_numbers(given)
-        if not isinstance(given, Mapping) or not _has_documents(given.get("data")):
+        if not isinstance(given, Mapping):
+            return given
+        given = _by_model(given)
+        if not _has_documents(given.get("data")):
             return given
         model = given.get("model")
         named = model if isinstance(model, Mapping) else {}
@@ -336,7 +356,19 @@ class Config(Section):
                     "evaluation.protocol of users and items is sampled or full, got 'whole'",
                 ),
             ]
+        fits = MODELS[model].methods
         rules += [
+            (
+                fits is not None and method.name not in fits,
+                f"{model} is fitted as a whole and takes method.name = "
+                f"{' or '.join(map(repr, fits or ()))}, got {method.name!r}; a model that "
+                f"{method.name} can train is {' or '.join(trained_models())}",
+            ),
+            (
+                fits is not None and top > 0,
+                f"{model} is fitted to whole histories and has no training lists; set "
+                f"training.lists.top to 0",
+            ),
             (
                 protocol == "full" and not method.row.ranks_catalogue,
                 f"{method.name} ranks a list as a whole, and the catalogue is too long for "
@@ -361,7 +393,11 @@ class Config(Section):
         if why is not None and (on == "full" or (on and self.data.of_documents)):
             raise ValueError(f"{why}; leave out evaluation.select_on")
         if on is None and not self.data.of_documents:
-            learns_catalogue = method.row.learns_catalogue or self.training.lists.top > 0
+            learns_catalogue = (
+                method.row.learns_catalogue
+                or self.training.lists.top > 0
+                or self.model.is_fitted
+            )
             on = "full" if learns_catalogue and why is None else "sampled"
         if "k" not in evaluation.model_fields_set and method.k_of == "list":
             ks = tuple(sorted({*ks, *method.ks}))
@@ -378,6 +414,27 @@ def other_protocol(config: Config) -> tuple[str | None, str | None]:
     if config.data.of_documents:
         return None, "documents are ranked in whole lists: there is no other protocol"
     return OTHER_PROTOCOL[config.evaluation.protocol], None
+
+
+def _by_model(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a config's values with what follows from its model.
+
+    The plain fit of a model that an objective trains is the colour-blind method; a fitted model
+    has no epochs.
+    """
+    filled, model, method = dict(given), given.get("model"), given.get("method")
+    default = DOCUMENT_DEFAULTS["model"]["name"] if _has_documents(given.get("data")) else None
+    name = model.get("name", default) if isinstance(model, Mapping) else default
+    row = find_model(str(name)) or Model("ids")
+    if row.is_fitted:
+        training = given.get("training", {})
+        if isinstance(training, Mapping):
+            filled["training"] = dict(training) | NO_EPOCHS
+    elif isinstance(method, Mapping) and method.get("name") == methods.BLIND:
+        filled["method"] = dict(method) | {"name": methods.BASELINE}
+    elif isinstance(method, MethodConfig) and method.name == methods.BLIND:
+        filled["method"] = method.model_copy(update={"name": methods.BASELINE})
+    return filled
 
 
 def _has_documents(data: Any) -> bool:

@@ -123,10 +123,13 @@ def train_run(
             storage.check_tensors(fault, model.tensors, trainer.model())
             resumed = load_trainer(trainer, out / storage.STATE, state, model.tensors)
             reused, spent = resumed.reused, resumed.seconds
+            del saved, model, state  # copies of the weights
         else:
             reused = begin_after(stages, trainer)
             for sentence in reused:
                 hooks.notice(sentence)
+        if notice := getattr(trainer, "notice", ""):
+            hooks.notice(notice)
         _train(run, trainer, stages, hooks, reused=reused, since=started - spent)
         seconds = time.perf_counter() - started + spent
         if trainer.chosen:
@@ -255,9 +258,11 @@ def stage_settings(config: Config) -> list[dict[str, Any]]:
     """Return what determines each stage that a run may share, apart from its data and code.
 
     The first is the warm-up. The second is fine-tuning, if it ends in a colour-blind teacher.
-    A model that was registered shares nothing: its code is not known.
+    A model that was registered shares nothing: its code is not known. One that is fitted has
+    no such stage.
     """
-    if build.reads_features_alone(config) or MODELS[config.model.name].build is not None:
+    row = MODELS[config.model.name]
+    if build.reads_features_alone(config) or row.build is not None or row.is_fitted:
         return []
     warmup = {
         "model": config.model.model_dump(),

@@ -20,7 +20,9 @@ from fairtopk.robust.ranker import RobustRanker, check_length
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
+from fairtopk.runs.fitting import build_fit
 from fairtopk.runs.measure import some_users
+from fairtopk.training.fitting import FitTrainer
 from fairtopk.training.loop import Prefers, Trainer
 
 MOST_USERS = 2_000  # whose catalogue is ranked after each epoch
@@ -28,16 +30,18 @@ COLLAPSE = 0.5  # of the spread of scores after the warm-up, or at the first epo
 SETTLING = 5  # epochs that a last layer drawn anew may take to spread scores out again
 FLIPPED = 0.5  # of the first gap, on the other side
 
-AnyTrainer = Trainer | RobustTrainer
+AnyTrainer = Trainer | RobustTrainer | FitTrainer
 
 
 def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrainer:
     """Return the trainer of a run, which chooses an epoch on validation lists.
 
-    Without such lists the last epoch is kept.
+    Without such lists the last epoch is kept, and of a fitted model always.
     """
     training, method = config.training, config.method
     k, (validate, blocks) = validation_k(config), build_validation(config, lists)
+    if config.model.is_fitted:
+        return build_fit(config, scorer, validate, ndcg=f"valid_ndcg@{k}")
     penalised = build.is_penalised(method) and not build.starts_from_baseline(config)
     gap = f"valid_{config.evaluation.select_gap}@{k}" if penalised else None
     prefers: Prefers = build.latest
