@@ -181,6 +181,17 @@ def test_ranks_will_do_and_without_grades_there_is_no_ndcg(
     assert found.select(key).sort(key).equals(same.select(key).sort(key), null_equal=True)
 
 
+def test_random_floors_hang_on_the_seed(run: Run, tmp_path: Path) -> None:
+    ranks = []
+    for name, more in {"one": ["1"], "same": ["1"], "other": ["2"]}.items():
+        out = tmp_path / f"{name}.csv"
+        words = ["--score", "score", "--method", "det-greedy", "--rounding", "random"]
+        ended = run(*words, "--infeasible", "mark", "--seed", *more, "--out", out)
+        assert ended.code == 0, ended.stderr
+        ranks.append(pl.read_csv(out).sort("job", "person")["new_rank"].to_list())
+    assert ranks[0] == ranks[1] != ranks[2]
+
+
 def test_groups_have_names_and_several_columns_are_their_product(
     run: Run, tmp_path: Path
 ) -> None:

@@ -275,6 +275,9 @@ def rerank_calls() -> Iterator[Call]:
     others = {"method": NO_WORD, "infeasible": NO_WORD, "relevance": {"any": lambda: RELEVANCE}}
     det = given | {"method": "det-greedy", "infeasible": "mark"}
     yield Call("rerank.det", ft.rerank, partial(dict, det), arrays | others)
+    drawn = det | {"rounding": "random"}
+    of_drawn = {"rounding": NO_WORD, "seed": NO_WHOLE}
+    yield Call("rerank.rounding", ft.rerank, partial(dict, drawn), of_drawn)
     targets: dict[str, Maker] = {
         "text": lambda: "half",
         "a number": lambda: 0.5,

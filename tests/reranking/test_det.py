@@ -1,3 +1,4 @@
+import itertools
 import math
 from fractions import Fraction
 from math import ceil, floor
@@ -10,13 +11,17 @@ from hypothesis import strategies as st
 
 import fairtopk as ft
 from fairtopk.errors import InputError
+from fairtopk.kernels.random import draws
 from fairtopk.reranking.det import (
     CONSERVATIVE,
+    FLOORS,
     GREEDY,
     RELAXED,
     SORTED,
+    Quotas,
     fill_lists,
     floor_of,
+    random_floors,
 )
 
 pytestmark = pytest.mark.kernel
@@ -164,7 +169,8 @@ def run(case: Case, rule: int) -> tuple[list[int], bool]:
     order = np.empty((1, len(group)), np.int64)
     labels, n_items = np.array([group], np.int16), np.array([len(group)])
     wanted = np.array([shares], np.float64)
-    met = fill_lists(labels, n_items, wanted, k, rule, order)
+    quotas = Quotas(wanted, np.zeros(0, np.int64))
+    met = fill_lists(labels, n_items, quotas, k, rule, order)
     return order[0].tolist(), bool(met[0])
 
 
@@ -284,3 +290,127 @@ def test_greedy_misses_a_floor_of_four_groups_and_says_so() -> None:
 def test_a_floor_is_not_lost_to_rounding() -> None:
     assert 0.29 * 100 < 29
     assert floor_of(100, 0.29) == 29
+
+
+def rising(shares: list[Fraction], top: int, seed: int) -> list[int]:
+    """The group whose floor rises at each rank, in one draw."""
+    return random_floors(np.array(shares, np.float64), top, seed, 0).tolist()
+
+
+@st.composite
+def random_cases(draw: st.DrawFn) -> tuple[list[Fraction], int, int]:
+    weights = draw(st.lists(st.integers(0, 9), min_size=2, max_size=6).filter(any))
+    shares = [Fraction(weight, sum(weights)) for weight in weights]
+    return shares, draw(st.integers(1, 40)), draw(st.integers(0, 2**40))
+
+
+@given(case=random_cases())
+def test_a_random_floor_is_the_share_rounded_down_or_up(
+    case: tuple[list[Fraction], int, int],
+) -> None:
+    shares, top, seed = case
+    drawn = rising(shares, top, seed)
+    for i in range(1, top + 1):
+        for one, share in enumerate(shares):
+            assert floor(i * share) <= drawn[:i].count(one) <= ceil(i * share)
+
+
+@pytest.mark.parametrize("weights", [(1, 10), (3, 5, 4), (1, 2, 3, 6), (1, 1, 1, 1, 1, 2)])
+def test_each_rank_raises_the_floor_of_a_group_with_the_chance_of_its_share(
+    weights: tuple[int, ...],
+) -> None:
+    shares, top, n = [Fraction(one, sum(weights)) for one in weights], 20, 4_000
+    drawn = np.array([rising(shares, top, seed) for seed in range(n)])
+    for one, share in enumerate(shares):
+        # The floor at rank i is i p in expectation: at each rank it rises with chance p.
+        off = (drawn == one).mean(0) - float(share)
+        assert abs(off).max() < 5 * math.sqrt(share * (1 - share) / n)
+
+
+def test_of_two_groups_a_random_floor_is_one_uniform_more_than_the_share_rounded_down() -> None:
+    share = Fraction(3, 31)
+    for seed in range(50):
+        drawn = rising([share, 1 - share], 60, seed)
+        start = draws(seed, FLOORS, np.zeros(1, np.int64))[0]
+        assert [drawn[:i].count(0) for i in range(61)] == [
+            floor(i * share + Fraction(start)) for i in range(61)
+        ]
+
+
+def test_random_floors_reach_every_order_that_rounds_the_shares() -> None:
+    shares = [Fraction(1, 2), Fraction(1, 3), Fraction(1, 6)]
+    allowed = {
+        order
+        for order in itertools.product(range(3), repeat=6)
+        if all(
+            floor(i * share) <= order[:i].count(one) <= ceil(i * share)
+            for i in range(1, 7)
+            for one, share in enumerate(shares)
+        )
+    }
+    drawn = {tuple(rising(shares, 6, seed)) for seed in range(3_000)}
+    assert drawn <= allowed
+    # Unit c of a group falls to a rank where it is earned: no other order has a chance.
+    assert drawn == {
+        order
+        for order in allowed
+        if all(
+            floor(c / share) <= rank <= ceil((c + 1) / share) - 1
+            for one, share in enumerate(shares)
+            for c, rank in enumerate(i for i, other in enumerate(order) if other == one)
+        )
+    }
+
+
+@pytest.mark.parametrize("method", ["det-cons", "det-relaxed", "det-const-sort"])
+@pytest.mark.parametrize("n_groups", [2, 4])
+def test_every_prefix_has_its_random_floors(method: str, n_groups: int) -> None:
+    n, k, generator = 60, 40, torch.Generator().manual_seed(1)
+    scores = torch.randn(n, 200, generator=generator)
+    groups = torch.randint(0, n_groups, (n, 200), generator=generator)
+    scores[groups == 0] -= 2
+    weights = range(1, n_groups + 1)
+    targets = [weight / (sum(weights) + 1) for weight in weights]  # the rest is for unknown
+    fair = ft.rerank(
+        scores, groups, method=method, k=k, targets=targets, rounding="random", seed=7
+    )
+    assert fair.met.all()
+    labels, shares = (
+        groups.gather(-1, fair.slot).numpy(),
+        np.array([*targets, 1 - sum(targets)]),
+    )
+    for query in range(n):
+        drawn = random_floors(shares, k, 7, query)
+        for one in range(n_groups):
+            floors = (drawn == one).cumsum()
+            assert ((labels[query, :k] == one).cumsum() >= floors).all()
+
+
+def test_a_small_group_is_first_now_and_then_where_floors_are_random() -> None:
+    scores = torch.arange(100, 0, -1.0).expand(4_000, 100)
+    groups = torch.ones(4_000, 100, dtype=torch.int64)
+    groups[:, 90:] = 0  # a tenth, and all at the end
+    draw = {"method": "det-const-sort", "k": 10, "targets": [0.03, 0.97]}
+    down, fair, same, other = (
+        ft.rerank(scores, groups, **draw, **how)  # type: ignore[arg-type]
+        for how in ({}, *({"rounding": "random", "seed": seed} for seed in (1, 1, 2)))
+    )
+    assert (down.slot[:, :10] < 90).all()
+    there = (fair.slot[:, :10] >= 90).float().mean().item()
+    assert abs(there - 0.03) < 5 * math.sqrt(0.3 * 0.7 / 4_000) / 10
+    assert torch.equal(fair.slot, same.slot)
+    assert not torch.equal(fair.slot, other.slot)
+
+
+def test_a_list_that_cannot_have_a_random_floor_says_what_it_needs() -> None:
+    with pytest.raises(
+        InputError, match="list 0 has 1 items of group 0 where its top 8 needs 4"
+    ):
+        ft.rerank(
+            [SCORES[0]],
+            [[1] * 9 + [0]],
+            method="det-const-sort",
+            targets=[0.5, 0.5],
+            k=8,
+            rounding="random",
+        )

@@ -186,8 +186,11 @@ def rerank(
         Text, Option(help="exposure-lp: parity (default), treatment or impact")
     ] = None,
     slack: Annotated[Number, Option(help="exposure-lp: allowed difference; default: 0")] = None,
+    rounding: Annotated[
+        Text, Option(help="det-*: of shares to floors: down (default) or random")
+    ] = None,
     seed: Annotated[
-        int | None, Option(help="exposure-lp: seed of drawn rankings; default: 0")
+        int | None, Option(help="det-*, exposure-lp: seed of what is drawn; default: 0")
     ] = None,
     bonus: Annotated[
         Text, Option(help="group-bonus: added to scores; several for a run: 0.1,0.2")
@@ -214,7 +217,7 @@ def rerank(
     of_method: dict[str, Any] = {
         "p": p, "alpha": alpha, "adjust": adjust, "group": group,
         "targets": _shares(target) if target else None,
-        "notion": notion, "slack": slack, "seed": seed,
+        "rounding": rounding, "notion": notion, "slack": slack, "seed": seed,
     }  # fmt: skip
     options = {name: value for name, value in of_method.items() if value is not None}
     sweep = [options]

@@ -5,22 +5,29 @@ K, as far as it has so many, and at most ceil(i p), as far as floors allow. Item
 with a share are the last group: it gets the rest, and has no floor. Scores are not needed: a
 place in the old order says which of two items is better.
 
+Rounded down, a group with a share below 1 / K is due nothing. Rounded at random, each rank
+raises one floor by one, every floor is one of the two whole numbers next to i p, and i p in
+expectation (`random_floors`).
+
 With four or more groups DetGreedy may miss floors that can be met; DetConstSort never does, and
 the other two did not in any test.
 """
 
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fairtopk.kernels.compiled import compiled, inlined
+from fairtopk.kernels.random import advance, stream, uniform
 from fairtopk.reranking.lists import Candidates, Floors, Outcome, Places, reordered
 
 ROUNDING = 1e-9  # floor(0.29 * 100) is 28 in floating point
+SETTLED = 1e-7  # from 0 or 1, a chance that is being rounded counts as that
 GREEDY, CONSERVATIVE, RELAXED, SORTED = 0, 1, 2, 3
+FLOORS = 2**37  # first key of the streams that round floors
 
 RULES = {
     "det-greedy": GREEDY,
@@ -29,6 +36,14 @@ RULES = {
     "det-const-sort": SORTED,
 }
 Method = Literal["det-greedy", "det-cons", "det-relaxed", "det-const-sort"]
+
+
+class Quotas(NamedTuple):
+    """What the groups of some lists are due."""
+
+    share: NDArray[np.float64]  # of each group, the last without a floor, [Q, G]
+    query: NDArray[np.int64]  # numbers of lists whose floors are random, [Q]; [0]: rounded down
+    seed: int = 0
 
 
 def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Outcome:
@@ -46,19 +61,23 @@ def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Ou
             row[group] = share if share > ROUNDING else 0.0
         shares = np.broadcast_to(row, sizes.shape)
     free = np.append((shares == 0).all(0), True)  # groups that no list has a share for
+    left = np.maximum(1.0 - shares.sum(-1, keepdims=True), 0.0)
+    wanted = np.hstack([shares, np.where(left > ROUNDING, left, 0.0)])
+    drawn = lists.query.numpy() if settings.rounding == "random" else np.zeros(0, np.int64)
 
     def fill(places: Places, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         # Unknown, -1, is the last of all groups, and so are groups without a target.
         group = np.where(free[places.group], n_groups, places.group).astype(np.int16)
-        block = shares[places.rows]
-        left = np.maximum(1.0 - block.sum(-1, keepdims=True), 0.0)
-        wanted = np.hstack([block, np.where(left > ROUNDING, left, 0.0)])
-        return fill_lists(group, places.n_items, wanted, k, RULES[method], order)
+        quotas = Quotas(wanted[places.rows], drawn[places.rows], settings.seed)
+        return fill_lists(group, places.n_items, quotas, k, RULES[method], order)
 
     def why(query: int) -> str:
         length = min(k, int(n_items[query]))
-        for group, size in enumerate(sizes[query].tolist()):
-            needed = floor_of(length, shares[query, group])
+        floor = [floor_of(length, share) for share in shares[query]]
+        if len(drawn):
+            rising = random_floors(wanted[query], length, settings.seed, int(drawn[query]))
+            floor = np.bincount(rising, minlength=len(floor) + 1)[:-1].tolist()
+        for group, (size, needed) in enumerate(zip(sizes[query].tolist(), floor, strict=True)):
             if size < needed:
                 return (
                     f"has {size} items of {lists.called(group)} where its top {length} needs "
@@ -77,16 +96,23 @@ def floor_of(position: int, share: float) -> int:
 
 
 @inlined
-def _due(count: int, share: float) -> int:
-    """Return the first rank where the floor of a group is `count`."""
-    return math.ceil((count - ROUNDING) / share)
+def _due(count: int, share: float, rises: NDArray[np.int64], least: int) -> int:
+    """Return the first rank where the floor of a group is `count`; 0 without a share.
+
+    `rises` are the ranks where a random floor rises; behind the last it is `least` or more.
+    """
+    if share <= 0.0:
+        return 0
+    if count <= len(rises):
+        return int(rises[count - 1])
+    return max(math.ceil((count - ROUNDING) / share), least)
 
 
 @compiled
 def fill_lists(
     group: NDArray[np.int16],
     n_items: NDArray[np.int64],
-    shares: NDArray[np.float64],
+    quotas: Quotas,
     k: int,
     rule: int,
     order: NDArray[np.int64],
@@ -99,22 +125,34 @@ def fill_lists(
     Args:
         group: By place, from 0, ``[Q, L]``.
         n_items: Places of each list that are not padding, ``[Q]``.
-        shares: Of each group, the last without a floor, ``[Q, G]``.
+        quotas: What their groups are due.
         k: Length of the top; the rest follows in its old order.
         rule: `SORTED`, or one of the others, which `_next_group` explains.
         order: The old place of the item at each new place, ``[Q, L]``.
     """
     met = np.ones(len(n_items), np.bool_)
-    n_slots, n_groups = group.shape[1], shares.shape[1]
+    n_slots, n_groups = group.shape[1], quotas.share.shape[1]
     # The best item left of each group, and the next one of its group after each item; -1: none.
-    head, taken, present = np.empty((3, n_groups), np.int64)
+    head, taken, present, due = np.empty((4, n_groups), np.int64)
     following, latest = np.empty((2, n_slots), np.int64)
     used = np.empty(n_slots, np.bool_)
+    drawn = len(quotas.query) > 0
+    rises = np.empty((n_groups, min(k, n_slots) if drawn else 0), np.int64)
+    n_rises = np.zeros(n_groups, np.int64)
     for query in range(len(n_items)):
-        n, share, row = n_items[query], shares[query], order[query]
-        top, n_present = min(k, n), 0
+        n, share, row = n_items[query], quotas.share[query], order[query]
+        top, n_present, least = min(k, n), 0, 0
         for one in range(n_groups):  # loops compile in less time than head[:] = -1
-            head[one], taken[one] = -1, 0
+            head[one], taken[one], n_rises[one] = -1, 0, 0
+        if drawn:
+            rising = random_floors(share, top, quotas.seed, quotas.query[query])
+            least = top + 1
+            for place in range(top):
+                one = rising[place]
+                rises[one, n_rises[one]] = place + 1
+                n_rises[one] += 1
+        for one in range(n_groups):
+            due[one] = _due(1, share[one], rises[one, : n_rises[one]], least)
         for place in range(n - 1, -1, -1):
             one, used[place] = group[query, place], False
             if head[one] < 0:
@@ -123,12 +161,13 @@ def fill_lists(
             following[place] = head[one]
             head[one] = place
         for appended in range(top):
-            one = _next_group(share, present[:n_present], head, taken, appended + 1, rule)
+            left = Left(share, present[:n_present], head, taken, due)
+            one = _next_group(left, appended + 1, rule)
             item, place = head[one], appended
             if rule == SORTED:
                 last = n  # the last rank that the item may have
                 if one < n_groups - 1 and share[one] > 0.0:
-                    last = _due(taken[one] + 1, share[one])
+                    last = due[one]
                 while place > 0 and latest[place - 1] > place and row[place - 1] > item:
                     row[place], latest[place] = row[place - 1], latest[place - 1]
                     place -= 1
@@ -137,6 +176,7 @@ def fill_lists(
             used[item] = True
             taken[one] += 1
             head[one] = following[item]
+            due[one] = _due(taken[one] + 1, share[one], rises[one, : n_rises[one]], least)
         rest = top
         for place in range(n):
             if not used[place]:
@@ -151,21 +191,25 @@ def fill_lists(
             one = group[query, row[place]]
             taken[one] += 1
             if one < n_groups - 1 and share[one] > 0.0:
-                met[query] &= place + 1 <= _due(taken[one], share[one])
+                rank = _due(taken[one], share[one], rises[one, : n_rises[one]], least)
+                met[query] &= place + 1 <= rank
         for one in range(n_groups - 1):
-            met[query] &= taken[one] >= floor_of(top, share[one])
+            met[query] &= taken[one] >= (n_rises[one] if drawn else floor_of(top, share[one]))
     return met
 
 
+class Left(NamedTuple):
+    """What is left of a list that is being filled, by group, ``[G]``."""
+
+    share: NDArray[np.float64]
+    present: NDArray[np.int64]  # the groups that the list has, fewer than G perhaps
+    head: NDArray[np.int64]  # place of the best item left, -1: none
+    taken: NDArray[np.int64]  # items taken
+    due: NDArray[np.int64]  # the first rank where the floor is one more than that
+
+
 @inlined
-def _next_group(
-    shares: NDArray[np.float64],
-    present: NDArray[np.int64],
-    head: NDArray[np.int64],
-    taken: NDArray[np.int64],
-    rank: int,
-    rule: int,
-) -> int:
+def _next_group(left: Left, rank: int, rule: int) -> int:
     """Return the group whose turn it is at `rank`; of several, the one with the best item.
 
     By `SORTED` it is the group whose next item is due first; groups without a share are never
@@ -175,18 +219,19 @@ def _next_group(
     come last.
     """
     best, best_stage, best_key = -1, 3, 0.0
-    for one in present:
+    head = left.head
+    for one in left.present:
         if head[one] < 0:
             continue
-        share, stage, key = shares[one], 2, 0.0
+        share, stage, key = left.share[one], 2, 0.0
         if rule == SORTED:
             if share > 0.0:
-                stage, key = 0, float(_due(taken[one] + 1, share))
-        elif one < len(shares) - 1 and taken[one] < floor_of(rank, share):
+                stage, key = 0, float(left.due[one])
+        elif one < len(left.share) - 1 and 0 < left.due[one] <= rank:
             stage = 0
         else:
             high = math.ceil(rank * share - ROUNDING)
-            if taken[one] < high:
+            if left.taken[one] < high:
                 stage = 1
                 if rule != GREEDY:
                     key = high / share
@@ -199,3 +244,117 @@ def _next_group(
         ):
             best, best_stage, best_key = one, stage, key
     return best
+
+
+@compiled
+def random_floors(
+    share: NDArray[np.float64], top: int, seed: int, query: int | np.int64
+) -> NDArray[np.int64]:
+    """Return the group whose floor rises at each rank of a top, ``[top]``.
+
+    Of two groups it is floor(i p + U), with one uniform U. For more we round all ranks together
+    (Gölz, Peters and Procaccia, 2022). The share that a group earns up to rank i, i p, is cut
+    into units: unit c is earned over the ranks from (c - 1) / p to c / p. What rank i adds to a
+    unit is the chance that the unit falls to that rank. The chances of a rank add up to 1, and
+    those of a unit too (the units that `top` cuts through have the rest at a rank behind it).
+    Chances along a cycle of ranks and units are raised and lowered in turn, at random such that
+    none changes in expectation, until one is 0 or 1; in the end all are.
+
+    Args:
+        share: Of each group, ``[G]``.
+        top: Number of ranks.
+        seed: Seed of all streams.
+        query: Number of the list, whose stream it is.
+    """
+    rising, p, state = np.zeros(top, np.int64), share / share.sum(), stream(seed, FLOORS, query)
+    present = np.flatnonzero(p > 0.0)
+    if len(present) < 3:
+        start = uniform(state)
+        for rank in range(top):
+            rose = math.floor((rank + 1) * p[present[0]] + start) > math.floor(
+                rank * p[present[0]] + start
+            )
+            rising[rank] = present[0] if rose else present[-1]
+        return rising
+    # Nodes: ranks, one behind them, then units. Edges, rank by rank: chances above 0.
+    n_edges, n_nodes = 0, top + 1
+    most = 2 * top * len(present) + len(present)
+    ends, of, chance = np.empty((2, most), np.int64), np.empty(most, np.int64), np.empty(most)
+    for one in present:
+        n_nodes += math.ceil(top * p[one] - ROUNDING)
+    for rank in range(top + 1):
+        unit = top + 1
+        for one in present:
+            n_units = math.ceil(top * p[one] - ROUNDING)
+            low, high = rank * p[one], (rank + 1) * p[one]
+            if rank == top:
+                high = float(n_units)
+            for c in range(math.floor(low), min(math.ceil(high), n_units)):
+                part = min(high, c + 1.0) - max(low, float(c))
+                if part > ROUNDING:
+                    ends[0, n_edges], ends[1, n_edges] = rank, unit + c
+                    of[n_edges], chance[n_edges] = one, part
+                    n_edges += 1
+            unit += n_units
+    # The edges of each node, in order of rank.
+    first = np.zeros(n_nodes + 1, np.int64)
+    for edge in range(n_edges):
+        first[ends[0, edge] + 1] += 1
+        first[ends[1, edge] + 1] += 1
+    for node in range(n_nodes):
+        first[node + 1] += first[node]
+    edges, stop = np.empty(2 * n_edges, np.int64), first[:-1].copy()
+    for edge in range(n_edges):
+        for side in range(2):
+            edges[stop[ends[side, edge]]] = edge
+            stop[ends[side, edge]] += 1
+    # Walk over open edges until a node comes again: that is a cycle.
+    place = np.full(n_nodes, -1, np.int64)  # of a node on the path
+    nodes, path = np.empty(n_nodes + 1, np.int64), np.empty(n_nodes + 1, np.int64)
+    for rank in range(top + 1):
+        nodes[0], length = rank, 0
+        place[rank] = 0
+        while length >= 0:
+            node, found = nodes[length], -1
+            while first[node] < stop[node] and not _open(chance[edges[first[node]]]):
+                first[node] += 1
+            for slot in range(first[node], stop[node]):
+                edge = edges[slot]
+                if _open(chance[edge]) and (length == 0 or edge != path[length - 1]):
+                    found = edge
+                    break
+            if found < 0:  # the start has no open edge left
+                if length > 0:  # or, by errors of rounding alone, the end of the path
+                    chance[path[length - 1]] = round(chance[path[length - 1]])
+                place[node] = -1
+                length -= 1
+                continue
+            other = ends[0, found] + ends[1, found] - node
+            path[length] = found
+            length += 1
+            if place[other] < 0:
+                nodes[length], place[other] = other, length
+                continue
+            since, up, down = place[other], 1.0, 1.0
+            for slot in range(since, length):
+                value = chance[path[slot]]
+                if (slot - since) % 2:
+                    value = 1.0 - value
+                up, down = min(up, 1.0 - value), min(down, value)
+            state = advance(state)
+            step = up if uniform(state) * (up + down) < down else -down
+            for slot in range(since, length):
+                chance[path[slot]] += -step if (slot - since) % 2 else step
+            for slot in range(since + 1, length):
+                place[nodes[slot]] = -1
+            length = since
+    for edge in range(n_edges):
+        if chance[edge] > 0.5 and ends[0, edge] < top:
+            rising[ends[0, edge]] = of[edge]
+    return rising
+
+
+@inlined
+def _open(chance: float) -> bool:
+    """Return whether a chance still has to be rounded."""
+    return SETTLED < chance < 1.0 - SETTLED

@@ -18,6 +18,7 @@ BLOCK_SLOTS = 2**19  # that a thread works on at a time
 LARGEST_SUM = 1 + 1e-6  # of shares, by rounding in single precision
 Chance = Annotated[float, Field(gt=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class Candidates(NamedTuple):
@@ -183,6 +184,8 @@ class Floors(Settings):
 
     # From group to share; what is left is for all others. None: each group's share of the list.
     targets: Annotated[dict[Group, Share], BeforeValidator(_by_group)] | None = None
+    rounding: Literal["down", "random"] = "down"  # of a group's share of a prefix to its floor
+    seed: Seed = 0  # of random rounding, one for each list
 
     @model_validator(mode="after")
     def _at_most_everything(self) -> "Floors":
@@ -197,7 +200,7 @@ class ExposureProgram(Settings):
 
     notion: Literal["parity", "treatment", "impact"] = "parity"
     slack: NonNegativeFloat = 0.0  # by which two groups may differ
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of the draw of one ranking per list
+    seed: Seed = 0  # of the draw of one ranking per list
 
 
 class GroupBonus(Settings):

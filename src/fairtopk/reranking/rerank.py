@@ -113,9 +113,10 @@ def rerank(
       is asked for (its share of the list); `alpha` (0.1), with which a fair process fails;
       `adjust`, how that is reached: "closest", "conservative" or "none"; `group` (0).
     * `det-greedy`, `det-cons`, `det-relaxed`, `det-const-sort`: each group has its share p of
-      every prefix, of i items floor(i p) at least. Option: `targets`, shares by group, as a
-      list or from number to share (each group's share of the list). What they leave of 1 is
-      the share of unknown items and groups without a target, which have no floor.
+      every prefix, of i items floor(i p) at least. Options: `targets`, shares by group, as a
+      list or from number to share (each group's share of the list); `rounding` ("down"), or
+      "random", such that floors are i p in expectation; `seed` (0) of that. What targets leave
+      of 1 is the share of unknown items and groups without a target, which have no floor.
     * `exposure-lp`: in expectation over a random ranking, groups get the same. Options:
       `notion`, "parity" (mean exposure), "treatment" (over mean relevance) or "impact" (clicks
       over mean relevance); `slack` (0), by which two may differ; `seed` (0) of the draw.
