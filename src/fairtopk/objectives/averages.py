@@ -1,10 +1,10 @@
 """Moving averages of Eqs. 17, 21 and 23.
 
 u <- (1 - gamma) u + gamma x, one u per row of a table. A `gamma` weighs the new value, whereas
-PyTorch's `momentum` weighs the old one. A row's first value is taken whole, so that the table's
-start never leaks into a gradient; NaN marks a row that was never visited. Tables are buffers:
-they follow ``.to()`` and are saved by ``state_dict()``. Nothing is remembered under ``eval()``
-or ``no_grad``.
+PyTorch's `momentum` weighs the old one. By default a row starts as NaN, never visited, and its
+first value is taken whole, so that no start leaks into a gradient. Tables are buffers: they
+follow ``.to()`` and are saved by ``state_dict()``. Nothing is remembered under ``eval()`` or
+``no_grad``.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Group exposure and the penalty on its disparity: Eqs. 5, 7, 11, 21 and 22.
+"""Group exposure and the penalty on its disparity: Eqs. 5, 7, 11 and 19 to 22.
 
 Item i has exposure e_i = exp(h_i) / sum_j exp(h_j) (Eq. 5), and group g of a list the mean
 exposure E_g = mean of psi_i e_i over its items, with psi = 1 for whole lists. The penalty is
@@ -69,7 +69,8 @@ def pair_penalty(exposure: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
     known = present.to(exposure.dtype)
     kept, n_present = exposure * known, known.sum(-1, keepdim=True)
     slope = known * (n_present * kept - kept.sum(-1, keepdim=True))
-    # By squares of differences: never below 0, and precise where exposures are close.
+    # sum_g slope_g^2 = n sum_{g<h} (E_g - E_h)^2: never below 0, and precise where exposures
+    # are close.
     return (slope**2).sum(-1) / (2 * n_present[:, 0].clamp(min=1)), slope  # Eqs. 7 and 11
 
 
@@ -115,7 +116,7 @@ class ExposureDisparity(nn.Module):
         n_items, group = batch.n_represented[:, None], batch.group
         size, present = _group_sizes(batch, self.n_groups)
 
-        # Eqs. 19 and 21: g_g, g_q and their averages u_g, u_q, kept as logarithms because
+        # g_g and g_q (below Eq. 19) and their averages u_g, u_q, kept as logarithms because
         # exp(score) overflows.
         rows = batch.query[:, None] * self.n_groups
         rows = rows + torch.arange(self.n_groups, device=scores.device)
@@ -125,9 +126,9 @@ class ExposureDisparity(nn.Module):
         item_exp, list_exp = batch.weight * scaled, batch.slot_weights * scaled
         total = group_sums(item_exp * selection.psi, group, n_groups=self.n_groups)
         log_g_g = (total / size).log() + highest
-        log_u_g = self.log_u_g.update(rows, log_g_g, where=present)
+        log_u_g = self.log_u_g.update(rows, log_g_g, where=present)  # Eq. 21
         log_g_q = (list_exp.sum(-1, keepdim=True).log() + highest).expand(rows.shape)
-        log_u_q = self.log_u_q.update(rows, log_g_q, where=present)
+        log_u_q = self.log_u_q.update(rows, log_g_q, where=present)  # Eq. 21
 
         exposure = group_exposure(log_u_g, log_u_q, n_items)
         exposure = torch.where(present, exposure, 0)
@@ -138,14 +139,14 @@ class ExposureDisparity(nn.Module):
         #   nabla_3 f:             df/du_q = -sum_g D_g E_g / u_q,
         # and (Eq. 20) d g_g / d h_i = psi_i exp(h_i) / |B_g|, d g_q / d h_i = exp(h_i) / |B_q|.
         # exp(h) and u_q are both divided by exp(highest).
-        cost = cost / len(scores)
+        cost = cost / len(scores)  # C / |B_Q|
         inverse_u_q = (highest - log_u_q).exp().masked_fill(~present, 0)
         d_over_u_q = d_penalty_d_exposure * cost[:, None] * inverse_u_q
         nabla_12_f = d_over_u_q / (size * n_items)  # with the 1 / |B_g| of d g_g
         nabla_3_f = -(d_over_u_q * exposure).sum(-1, keepdim=True)
         d_penalty_d_psi = item_exp * values_of_groups(nabla_12_f, group)
-        grad = selection.psi * d_penalty_d_psi + list_exp * nabla_3_f
-        selection.add_selector_gradient(grad, d_penalty_d_psi)
+        grad = selection.psi * d_penalty_d_psi + list_exp * nabla_3_f  # C G2, psi frozen
+        selection.add_selector_gradient(grad, d_penalty_d_psi)  # Eq. 20: through psi, lambda
         gap = signed_gap(exposure, present)
         return Disparity((penalty * cost).sum(), grad, gap, defined=present.any(-1))
 

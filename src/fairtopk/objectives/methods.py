@@ -149,7 +149,7 @@ def register_method(
             batch)``, or a class of `torch.nn.Module` that is made anew for each run as
             ``ranking(n_queries=...)`` and called alike. Scores are ``[Q, L]``, without a graph;
             `batch` is an `ft.Batch`, whose ``mask`` is False on padding. It returns the loss,
-            averaged over lists, and its gradient in the scores, ``[Q, L]``.
+            averaged over lists, and its gradient with respect to them, ``[Q, L]``.
         fairness: What the exposure penalty looks at: nothing (``"none"``), whole lists
             (``"list"``, Eq. 7) or the top K (``"top"``, Eq. 11).
         selects: Whether ``"ndcg"`` looks at the top K only.

@@ -41,7 +41,7 @@ class Estimate(NamedTuple):
 
 
 class NdcgSurrogate(nn.Module):
-    """Estimate minus the smoothed NDCG and its gradient with respect to scores.
+    """Estimate the NDCG loss, minus the smoothed NDCG, and its gradient (Eqs. 3, 15 to 18).
 
     Args:
         n_pairs: Rows of the table of surrogate ranks u_{q,i}.
@@ -88,8 +88,8 @@ class ListNet(nn.Module):
         """Take one step; the loss covers whole lists, so `selection` is ignored.
 
         It is the cross-entropy between softmax(y) and softmax(h), with the gradient
-        softmax(h) - softmax(y). A slot that stands for w items counts w times in both sums of
-        exponentials.
+        softmax(h) - softmax(y). No average is kept: this form reads the list at hand. A slot
+        that stands for w items counts w times in both sums of exponentials.
         """
         off, log_weight = ~batch.mask, batch.weight.log()
         log_model = (scores + log_weight).masked_fill(off, -torch.inf).log_softmax(-1)

@@ -3,15 +3,16 @@
 Both parts are averaged over queries; the paper divides the ranking loss by |S|, the number of
 pairs, so that its C is smaller by the mean length of lists. A call takes lines 4 to 10 of
 Algorithm 1: it updates every average and returns the objective's value and its gradient with
-respect to scores. By default lambda is exact and u_g has no memory; the preset "paper" tracks
-both. Where the paper's equations are (files of this folder, unless a room comes first):
+respect to scores. By default lambda is exact and u_g of KSO-RED has no memory (that of SO-RED
+has); the preset "paper" tracks lambda and gives both memory. Where the paper's equations are
+(files of this folder, unless a room comes first):
 
 | paper | code |
 | --- | --- |
-| Eqs. 1-2 NDCG, rank | `metrics.ndcg` by `kernels.sums.list_sums`; `lists.batch.rank` |
+| Eqs. 1-2 NDCG, rank | `metrics.ndcg` by `kernels.sums._add_lists`; `lists.batch.rank` |
 | Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
-| Eq. 5 exposure, averaged over a group | `exposure.group_exposure` |
+| Eq. 5 exposure, averaged over a group | `exposure.group_exposure`; e_i: `kernels.sums` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
 | Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap`, `metrics.gaps.softmax_exposure` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
@@ -30,7 +31,7 @@ both. Where the paper's equations are (files of this folder, unless a room comes
 | the batches of lines 2-3 | `training.samplers.ListSampler.epoch` |
 | Algorithm 1, lines 4-12 | `training.loop.train_step` |
 | Algorithm 1, lines 4-10 | `objective.Objective.forward` |
-| Algorithm 1, lines 11-12 | `training.loop.algorithm_1_optimizer` |
+| Algorithm 1, lines 11-12 | its `optimizer.step`, by `training.loop.algorithm_1_optimizer` |
 """
 
 from collections.abc import Callable, Sequence
@@ -148,8 +149,8 @@ class Objective(nn.Module):
             through = settings.penalty_gradient or settings.gradient
             beta = settings.beta / scale
             selections = [select(scores, one, beta, through) for one in thresholds]
-        # `c_relative` is C over the scale of 1 / E^2. That is n^2 for softmax exposure, whose
-        # mean is 1 / n; by rank it hardly depends on n, the items that a list represents.
+        # C = c_relative n^2: softmax exposures of a list average 1 / n, so the penalty is
+        # of order 1 / n^2. Exposure by rank hardly depends on n, the items a list represents.
         cost = torch.full_like(batch.n_represented, settings.c_relative or settings.c or 0.0)
         if settings.c_relative is not None and settings.exposure == "softmax":
             cost = settings.c_relative * batch.n_represented**2
@@ -198,17 +199,18 @@ class RegisteredRanking(nn.Module):
         if not isinstance(grad, Tensor) or grad.shape != scores.shape:
             name = getattr(self.loss, "__name__", type(self.loss).__name__)
             raise InputError(
-                f"a registered ranking loss must return the loss and its gradient in the "
-                f"scores, of shape {list(scores.shape)}; {name} does not"
+                f"a registered ranking loss must return the loss and its gradient with "
+                f"respect to scores, of shape {list(scores.shape)}; {name} does not"
             )
         value = torch.as_tensor(found[0]).detach().to(scores.dtype).reshape(())
         return Estimate(value, grad.detach().to(scores.dtype))
 
 
 def list_spread(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the population standard deviation of each list's scores, ``[Q]``.
+    """Return the spread of each list, ``[Q]``, and its centred scores, ``[Q, L]``.
 
-    And the scores minus the mean of their list, 0 off the list, ``[Q, L]``.
+    The spread is the population standard deviation of the scores; a centred score is the score
+    minus the mean of its list, 0 off the list.
     """
     mean = (scores * batch.slot_counts).sum(-1) / batch.n_represented
     centred = (scores - mean[:, None]) * batch.mask

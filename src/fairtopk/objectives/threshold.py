@@ -108,12 +108,12 @@ class TopThreshold(nn.Module):
         s = self.s_q.update(batch.query, curvature, where=defined)  # Eq. 23, s_{q,t+1}
         v = self.v_q.update(batch.query, slope, where=defined)  # Eq. 23, v_{q,t+1}
         lam = old - settings.eta_0 * v  # Eq. 23, lambda_{q,t+1}
-        # psi and d lambda / d h read the new lambda and s; the paper's Eq. 20 the old ones.
+        # psi reads the new lambda and d lambda / d h the new s; in the paper's Eq. 20 both are
+        # old.
         if self.training and torch.is_grad_enabled():
             self.lam[batch.query[defined]] = lam[defined].to(self.lam.dtype)
-        # d lambda / d h = -(d2G / dl dh) / s. Without tau_2 there is no curvature where no
-        # score is near; nor does lambda move then. The slopes of a list add up to at most 1,
-        # which a stale s could exceed.
+        # d lambda / d h = -(d2G / dl dh) / s. Without tau_2 both are 0 where no score is near.
+        # The slopes of a list add up to at most 1; a stale, smaller s would break that.
         s = s.clamp(min=torch.finfo(s.dtype).tiny)
         lam_slope = cross / torch.maximum(s, cross.sum(-1))[:, None] * defined[:, None]
         return Threshold(lam.masked_fill(~defined, -torch.inf), exact, lam_slope)

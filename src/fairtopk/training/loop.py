@@ -43,8 +43,8 @@ def train_step(
         scorer: Scores a batch, ``[Q, L]``. It may have ``rows_read(batch)``, which returns
             tables and the rows of each that a batch reads, for a lazy optimizer, and
             ``moments(users)``, the mean and variance of the scores of all items.
-        objective: Returns its value and its gradient in all that it is given: scores, and the
-            moments if it ``reads_moments``.
+        objective: Returns its value and its gradient with respect to all that it is given:
+            scores, and the moments if it ``reads_moments``.
         optimizer: Updates the weights w.
         batch: The lists.
     """
@@ -61,14 +61,14 @@ def train_step(
         # optimizer is ever behind.
         inputs += moments_of(batch.query)
     scores, *moments = (one.detach() for one in inputs)
-    # Lines 4-6 (line 5: u_qi), lines 7-9 (line 8: u_a, u_b, u_q, s, v, lambda) and line 10:
-    # G1 + C G2 with respect to scores
+    # Lines 4-6 (line 5: u_qi), 7-9 (line 8: u_a, u_b, u_q, s, v, lambda) and 10: G1, G2; and
+    # their sum G1 + C G2 of line 11, with respect to scores
     estimate, *grads = objective(scores, batch, *moments)
     value = float(estimate)
     if not math.isfinite(value) or not all(bool(grad.isfinite().all()) for grad in grads):
         return math.nan
     optimizer.zero_grad()
-    torch.autograd.backward(inputs, grads)  # line 10: G1 + C G2 in the weights w
+    torch.autograd.backward(inputs, grads)  # the same with respect to the weights w
     # Lines 11 and 12: z and w, by `algorithm_1_optimizer` where optimizer = "momentum"; the
     # default is Adam.
     optimizer.step()
@@ -145,7 +145,7 @@ class Stretch(NamedTuple):
 
 @dataclass(eq=False)
 class Trainer:
-    """Trains a scorer through phases, each of which begins at the epoch chosen in the last."""
+    """Trains a scorer through phases, each from the epoch that the one before chose."""
 
     scorer: nn.Module
     phases: list[Phase]  # in order
@@ -183,7 +183,7 @@ class Trainer:
         self.scorer.train()
         phase.objective.train()
         for group in phase.optimizer.param_groups:
-            group["lr"] = phase.rate(progress.epoch)
+            group["lr"] = phase.rate(progress.epoch)  # eta_1 of line 12
         epoch = progress.epoch + sum(one.epochs for one in self.phases[: progress.phase])
         first, number = progress.step, progress.epoch + 1
         broken = f"is no longer finite in {phase.name}, epoch {number}, step"
@@ -213,7 +213,7 @@ class Trainer:
         if isinstance(phase.optimizer, LazyOptimizer):
             phase.optimizer.settle()
         if not all(bool(weight.isfinite().all()) for weight in self.scorer.parameters()):
-            raise TrainingError(f"a weight {broken} {progress.step + 1}; {REMEDY}")
+            raise TrainingError(f"a weight {broken} {progress.step}; {REMEDY}")
         if phase.prefers and (number % self.validate_every == 0 or number == phase.epochs):
             try:
                 record |= self.validate()

@@ -140,7 +140,7 @@ class ListSampler:
         head = no_head if self.head is None else self.head[users]
         rated = UserItems(users, train.offsets, train.item)
         parts = (sizes.rated, sizes.unrated, sizes.top)
-        # Line 2: B, the rated items, and B_q, the sample of the list
+        # B (line 2), the rated items, and B_q (line 3), the sample of the list
         item, slot, mask = training_lists(rated, head, self.n_items, parts, key)
         relevance = np.zeros(item.shape, np.float32)
         relevance[:, : sizes.rated] = np.where(slot >= 0, train.rating[slot], 0)
