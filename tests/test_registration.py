@@ -234,7 +234,7 @@ class Flat(nn.Module):
 def test_a_loss_without_a_gradient_is_refused(tmp_path: Path) -> None:
     ft.register_method("mine", ranking=lambda scores, batch: scores.mean())
     config = check_config({"method": {"name": "mine"}, **QUICK}, "here")
-    with pytest.raises(ft.InputError, match="must return the loss and its gradient in the"):
+    with pytest.raises(ft.InputError, match="must return the loss and its gradient with"):
         train_run(config, tmp_path / "run")
 
 

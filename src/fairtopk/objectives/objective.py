@@ -12,7 +12,7 @@ has); the preset "paper" tracks lambda and gives both memory. Where the paper's 
 | Eqs. 1-2 NDCG, rank | `metrics.ndcg` by `kernels.sums._add_lists`; `lists.batch.rank` |
 | Eqs. 3, 15 surrogate rank g, f | `ndcg.surrogate_rank`, `ndcg.ndcg_term` |
 | Eq. 4 ListNet | `ndcg.ListNet.forward` |
-| Eq. 5 exposure, averaged over a group | `exposure.group_exposure`; e_i: `kernels.sums` |
+| Eq. 5 exposure, mean of a group | `exposure.group_exposure`; e_i in `metrics.exposure_gap` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
 | Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap`, `metrics.gaps.softmax_exposure` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
@@ -31,7 +31,7 @@ has); the preset "paper" tracks lambda and gives both memory. Where the paper's 
 | the batches of lines 2-3 | `training.samplers.ListSampler.epoch` |
 | Algorithm 1, lines 4-12 | `training.loop.train_step` |
 | Algorithm 1, lines 4-10 | `objective.Objective.forward` |
-| Algorithm 1, lines 11-12 | its `optimizer.step`, by `training.loop.algorithm_1_optimizer` |
+| Algorithm 1, lines 11-12 | `training.loop.algorithm_1_optimizer`, stepped there |
 """
 
 from collections.abc import Callable, Sequence
