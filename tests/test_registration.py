@@ -103,7 +103,8 @@ def test_a_loss_of_ones_own_has_the_penalty_and_the_checks_of_the_others() -> No
     with pytest.raises(ft.InputError, match="softplus needs the weight of its penalty"):
         check_config({"method": {"name": "softplus"}}, "here")
     with pytest.raises(
-        ft.InputError, match=r"must be one of blind, .*, softplus, counted, got"
+        ft.InputError,
+        match=r"must be one of blind, .*, softplus, counted, or one that an installed package registers, got",
     ):
         check_config({"method": {"name": "magic"}}, "here")
 
@@ -116,7 +117,8 @@ def test_a_model_of_ones_own_trains_by_a_config_and_is_opened_again(tmp_path: Pa
     assert 0 < result["metrics"]["ndcg@10"]["mean"] < 1
     assert type(open_run(tmp_path / "run").scorer).__name__ == "MostRated"
     with pytest.raises(
-        ft.InputError, match=r"must be one of neumf, .*, most-rated, got 'magic'"
+        ft.InputError,
+        match=r"must be one of neumf, .*, most-rated, or one .* registers, got 'magic'",
     ):
         check_config(values | {"model": {"name": "magic"}}, "here")
 

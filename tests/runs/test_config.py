@@ -164,7 +164,8 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         (
             "method.name=magic",
             "method.name must be one of blind, song, k-song, listnet, deltr, ng-de, so-red, "
-            "kso-red, dpr-rsp, dpr-reo, robust, fair-distill, got 'magic'",
+            "kso-red, dpr-rsp, dpr-reo, robust, fair-distill, or one that an installed package "
+            "registers, got 'magic'",
         ),
         ("method.k=0", "method.k must be greater than 0, got 0"),
         ("method.k=[]", "method.k must not be empty, got []"),

@@ -50,7 +50,11 @@ CHOOSING_GAPS = {"sampled": "exposure_gap", "full": "rank_exposure_gap"}
 def _listed(name: Any, rows: Mapping[str, Any], find: Callable[[str], Any]) -> Any:
     """Return the name of a method or model, refused unless its table has a row for it."""
     if not isinstance(name, str) or find(name) is None:
-        raise PydanticCustomError("name", f"Input should be one of {', '.join(rows)}")
+        names = ", ".join(rows)
+        raise PydanticCustomError(
+            "name",
+            f"Input should be one of {names}, or one that an installed package registers",
+        )
     return name
 
 
