@@ -103,8 +103,7 @@ def test_a_loss_of_ones_own_has_the_penalty_and_the_checks_of_the_others() -> No
     with pytest.raises(ft.InputError, match="softplus needs the weight of its penalty"):
         check_config({"method": {"name": "softplus"}}, "here")
     with pytest.raises(
-        ft.InputError,
-        match=r"must be one of blind, .*, softplus, counted, or one that an installed package registers, got",
+        ft.InputError, match=r"one of blind, .*, softplus, counted, or one .* got"
     ):
         check_config({"method": {"name": "magic"}}, "here")
 
