@@ -59,5 +59,5 @@ def test_training_on_changes_nothing_of_what_is_served() -> None:
 
 
 def test_another_module_cannot_be_served() -> None:
-    with pytest.raises(InputError, match="takes the models neumf and mf, got Linear"):
+    with pytest.raises(InputError, match="takes the models of this package, got Linear"):
         Served(nn.Linear(1, 1))

@@ -6,6 +6,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from fairtopk.cli.console import progress_bar, say, say_if_unfinished
+from fairtopk.errors import InputError
 
 
 def recommend(
@@ -14,6 +15,12 @@ def recommend(
     users: Annotated[
         Path | None,
         Option(help=".csv, .parquet, or .txt with an id in each line; default: all users"),
+    ] = None,
+    histories: Annotated[
+        Path | None,
+        Option(
+            help=".csv or .parquet of user, item[, rating]: rank users, new ones too, by it"
+        ),
     ] = None,
     column: Annotated[str, Option(help="column of ids, where --users is a table")] = "user",
     k: Annotated[int, Option(help="items for each user")] = 10,
@@ -28,27 +35,37 @@ def recommend(
     """Write the best items of the whole catalogue for each user: user, item, rank, score.
 
     Users who are not in the data get the items with the most training ratings: the column
-    fallback marks them, and their scores are numbers of ratings.
+    fallback marks them, and their scores are numbers of ratings. Models that are fitted to
+    histories, such as ease, rank new users by what --histories says that they rated.
 
     Example: fairtopk recommend runs/first --users users.csv --k 10 --out recs.parquet
     """
-    from fairtopk.serving.recommend import RecommendRequest, read_users, recommend_run
+    from fairtopk.serving import recommend as serving
 
-    given = read_users(users, column=column) if users is not None else None
+    if users is not None and histories is not None:
+        raise InputError("--histories names its users itself; leave out --users")
+    given: serving.Users | serving.Histories | None = None
+    if users is not None:
+        given = serving.read_users(users, column=column)
+    elif histories is not None:
+        given = serving.read_histories(histories)
     with progress_bar(unit="users") as bar:
-        written = recommend_run(
+        written = serving.recommend_run(
             run,
             out,
-            RecommendRequest(given, k, include_rated),
+            serving.RecommendRequest(given, k, include_rated),
             csv_safe=csv_safe,
             data=data,
             progress=lambda done, total: bar("recommending", done, total),
         )
     unknown = ""
     if written.unknown:
-        unknown = f", {written.unknown:,} of them unknown (they get the most rated items)"
+        why = "unknown" if histories is None else "without a known item"
+        unknown = f", {written.unknown:,} of them {why} (they get the most rated items)"
     if k > written.n_items:
         say(f"--k is {k:,}, but there are only {written.n_items:,} items: shorter lists")
+    if written.ignored:
+        say(f"{written.ignored:,} ratings of items that are not in the data are ignored")
     say(f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}")
     say_if_unfinished(run)
 

@@ -68,12 +68,12 @@ class HeldOut:
     @cached_property
     def ratings(self) -> Ratings:
         """The ratings of this part, of every user."""
-        return _some_ratings(self.data, self.held_out)
+        return kept_ratings(self.data, self.held_out)
 
     @cached_property
     def others(self) -> Ratings:
         """The ratings of all other parts, of every user."""
-        return _some_ratings(self.data, ~self.held_out)
+        return kept_ratings(self.data, ~self.held_out)
 
     @cached_property
     def user(self) -> NDArray[np.int64]:
@@ -148,7 +148,7 @@ class Lists:
     @cached_property
     def train(self) -> Ratings:
         """The training ratings of every user."""
-        return _some_ratings(self.data, self.part == TRAIN)
+        return kept_ratings(self.data, self.part == TRAIN)
 
     @property
     def validation(self) -> HeldOut:
@@ -233,9 +233,10 @@ def load_split(path: str | Path, data: Interactions) -> Lists:
     return Lists(data, part, about["rule"], int(about["short"]))
 
 
-def _some_ratings(data: Interactions, kept: NDArray[np.bool_]) -> Ratings:
+def kept_ratings(ratings: Interactions | Ratings, kept: NDArray[np.bool_]) -> Ratings:
+    """Return some of the ratings, of every user; `kept` says which, ``[n_ratings]``."""
     before = np.concatenate([[0], np.cumsum(kept)])
-    return Ratings(before[data.offsets], data.item[kept], data.rating[kept])
+    return Ratings(before[ratings.offsets], ratings.item[kept], ratings.rating[kept])
 
 
 def _enough_ratings(

@@ -31,7 +31,7 @@ from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.threads import run_all
 from fairtopk.lists.batch import Batch
-from fairtopk.lists.users import Ratings
+from fairtopk.lists.users import Ratings, kept_ratings
 from fairtopk.models.gram import invert_in_place
 
 BLOCK = 512  # users whose scores of all items are held at once
@@ -444,9 +444,6 @@ def _sparse(scorer: HistoryScorer, change: Any) -> Any:
     from scipy.sparse import csr_matrix  # type: ignore[import-untyped]
 
     history = scorer.history
-    kept = history.rating > 0
-    offsets = np.concatenate([[0], np.cumsum(kept)])[history.offsets]
-    return csr_matrix(
-        (change(history.rating[kept]), history.item[kept], offsets),
-        shape=(len(offsets) - 1, scorer.n_items),
-    )
+    kept = kept_ratings(history, history.rating > 0)
+    shape = (len(kept.offsets) - 1, scorer.n_items)
+    return csr_matrix((change(kept.rating), kept.item, kept.offsets), shape=shape)

@@ -48,9 +48,11 @@ class FairRanker:
         FairRanker(model="mlp", k=10).fit(X, y, qid=qid, groups=labels)
 
     Args:
-        method: A method's name, as in a config.
-        model: ``neumf`` or ``mf`` for users and items; ``linear``, ``mlp`` or ``attention`` for
-            features. None is ``neumf`` or ``linear``.
+        method: A method's name, as in a config. None is ``kso-red``, and ``blind`` for a model
+            that is fitted.
+        model: ``neumf`` or ``mf`` for users and items, or ``ease``, ``ials``, ``item-knn`` and
+            ``popularity``, which are fitted to histories; ``linear``, ``mlp`` or ``attention``
+            for features. None is ``neumf`` or ``linear``.
         k: Positions of a list that are its top, or several such numbers.
         c: Weight of the penalty; of ``dpr-rsp`` and ``dpr-reo`` that of the adversary, of
             ``robust`` the share of the gap that is taken away.
@@ -75,7 +77,7 @@ class FairRanker:
 
     def __init__(
         self,
-        method: str = "kso-red",
+        method: str | None = None,
         model: str | None = None,
         k: int | Sequence[int] = 50,
         c: float | None = None,
@@ -177,7 +179,14 @@ class FairRanker:
             raise InputError("only robust needs groups to rank by; call rank, which takes none")
         return ranker.rank(X, qid, groups, k)
 
-    def recommend(self, users: Any = None, k: int = 10, *, include_rated: bool = False) -> Any:
+    def recommend(
+        self,
+        users: Any = None,
+        k: int = 10,
+        *,
+        histories: Any = None,
+        include_rated: bool = False,
+    ) -> Any:
         """Return the best items of the whole catalogue for each user: user, item, rank, score.
 
         Users that were not trained on get the most rated items, and are marked: see
@@ -188,18 +197,28 @@ class FairRanker:
             users: Ids of users, in a list, array or series, or in the column ``user`` of a
                 frame; None is all that were trained on.
             k: Items for each; a warning tells that the catalogue has fewer.
+            histories: Instead of `users`, a frame of what users rated, who may be new: columns
+                ``user``, ``item`` and perhaps ``rating``. It takes a model that is fitted to
+                histories, like ``ease``.
             include_rated: Whether items that a user rated in training may be among them.
         """
         ranker = self._fitted_as(IdRanker, "recommend")
         checks.checked_flag("include_rated", include_rated)
         ids, frame = ids_of(users)
+        if histories is not None:
+            frame = frame_of(histories)
         if ranker.config.method.row.needs_labels:
             raise InputError(
                 "robust needs the group of each item when it ranks, which recommend never "
                 "takes; measure it with evaluate, which has the groups of the split"
             )
         found = recommend(
-            ranker.scorer, ranker.catalogue, ids, k=k, include_rated=include_rated
+            ranker.scorer,
+            ranker.catalogue,
+            ids,
+            histories=histories,
+            k=k,
+            include_rated=include_rated,
         )
         if k > (n_items := len(ranker.catalogue.item_ids)):
             warnings.warn(

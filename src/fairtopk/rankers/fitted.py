@@ -17,8 +17,9 @@ from fairtopk.errors import InputError
 from fairtopk.evaluation import evaluate, evaluate_full
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.queries import SLOTS, QueryLists, feature_batches
-from fairtopk.lists.users import HeldOut, Lists, Ratings
+from fairtopk.lists.users import HeldOut, Lists, Ratings, kept_ratings
 from fairtopk.models.features import FeatureModel, FeatureScorer, OfTable
+from fairtopk.models.histories import HistoryScorer
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import RobustSettings
 from fairtopk.rankers import frames
@@ -46,6 +47,7 @@ class IdRanker(NamedTuple):
     catalogue: Catalogue  # users and items by their original ids, and what was rated already
     group_names: tuple[str, ...]  # the groups that it was trained to treat alike
     notes: tuple[str, ...]  # what was found in the data, one sentence each
+    learnt: NDArray[np.bool_]  # which of the catalogue's ratings are training histories
 
     @classmethod
     def fit(cls, lists: Lists, config: Config) -> "IdRanker":
@@ -56,7 +58,14 @@ class IdRanker(NamedTuple):
             pass
         scorer.load_state_dict(trainer.model())
         data = lists.data
-        return cls(scorer.eval(), config, catalogue_of(lists), data.group_names, data.notes)
+        return cls(
+            scorer.eval(),
+            config,
+            catalogue_of(lists),
+            data.group_names,
+            data.notes,
+            lists.part == TRAIN,
+        )
 
     def evaluate(
         self, part: HeldOut, ks: list[int], *, protocol: str, unrated: int
@@ -79,6 +88,8 @@ class IdRanker(NamedTuple):
         for name, value in vars(self.catalogue.rated).items():
             tensors[f"rated.{name}"] = torch.from_numpy(value)
         tensors["popularity"] = torch.from_numpy(self.catalogue.popularity)
+        if isinstance(self.scorer, HistoryScorer):
+            tensors["learnt"] = torch.from_numpy(self.learnt)
         about = {
             "kind": "ids",
             "config": self.config.model_dump(mode="json"),
@@ -107,6 +118,8 @@ class IdRanker(NamedTuple):
             ),
             "popularity": torch.empty(n_items, dtype=torch.int64),
         }
+        if isinstance(scorer, HistoryScorer):
+            wanted["learnt"] = torch.empty(item.numel(), dtype=torch.bool)
         check_tensors("its", tensors, wanted)
         offsets = tensors["rated.offsets"]
         rising = bool((offsets.diff() >= 0).all()) and int(offsets[0]) == 0
@@ -118,7 +131,10 @@ class IdRanker(NamedTuple):
         popularity = tensors["popularity"].numpy()
         catalogue = Catalogue(user_ids, item_ids, Ratings(**rated), popularity)
         names, notes = tuple(about["group_names"]), tuple(about["notes"])
-        return cls(scorer.eval(), config, catalogue, names, notes)
+        learnt = tensors["learnt"].numpy() if "learnt" in tensors else np.empty(0, np.bool_)
+        if isinstance(scorer, HistoryScorer):
+            scorer.remember(kept_ratings(catalogue.rated, learnt))
+        return cls(scorer.eval(), config, catalogue, names, notes, learnt)
 
 
 class FeatureRanker(NamedTuple):

@@ -16,6 +16,7 @@ from fairtopk.terminal import shown
 
 BATCH_SIZE, DROPOUT = 32, 0.1
 MOST_WIDTH = 2**16  # of a hidden layer
+METHOD = "kso-red"  # of a model that an objective trains
 C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
 TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
 
@@ -106,9 +107,12 @@ def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
     `method` is then the config's table of the method, with its options.
     """
     values = dict(params)
-    checks.checked_text("method", params["method"])
     if params["model"] is not None:
         checks.checked_text("model", params["model"])
+    if (method := params["method"]) is None:
+        model = find_model(params["model"] or models_of("ids")[0])
+        method = model.methods[0] if model is not None and model.methods else METHOD
+    checks.checked_text("method", method)
     ks = checks.one_or_several_ks(params["k"])
     values["k"] = ks if len(ks) > 1 else ks[0]
     for name in ("c", "c_relative", "rate", "dropout"):
@@ -133,8 +137,8 @@ def _checked(params: Mapping[str, Any]) -> dict[str, Any]:
         own = "method" if given == "name" else given
         raise InputError(f"options has {given!r}; give it as the parameter {own}")
     weights = {name: values[name] for name in ("c", "c_relative") if values[name] is not None}
-    row = find_method(params["method"])
+    row = find_method(method)
     if not weights and row is not None and row.is_fair and row.default_weight is None:
         weights = {"c_relative": C_RELATIVE}
-    values["method"] = {**options, "name": params["method"], "k": values["k"], **weights}
+    values["method"] = {**options, "name": method, "k": values["k"], **weights}
     return values

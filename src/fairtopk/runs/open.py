@@ -64,7 +64,10 @@ def open_run(
     scorer = build_model(config, lists)
     fault = f"{out / MODEL} does not fit the run's config and data:"
     check_tensors(fault, saved.tensors, scorer.state_dict())
-    scorer.load_state_dict(saved.tensors)
+    try:
+        scorer.load_state_dict(saved.tensors)
+    except InputError as error:
+        raise InputError(f"{fault} {error}") from error
     return OpenRun(out, config, lists, identity, scorer.eval(), (out / METRICS).exists())
 
 

@@ -2,8 +2,8 @@
 
 The models have compiled loops and gradients of their own, which torch.export cannot follow; the
 `Served...` modules compute the same scores with plain operations. A file takes numbers of users
-and items, or features of documents, and nothing else: a model that takes groups is refused. Its
-scores are compared with the original's in ONNX Runtime before it appears.
+and items, or users' histories, or features of documents, and nothing else: a model that takes
+groups is refused. Scores are compared with the original's in ONNX Runtime before it appears.
 """
 
 import inspect
@@ -26,8 +26,10 @@ from fairtopk import __version__
 from fairtopk.errors import InputError
 from fairtopk.lists.batch import list_batch
 from fairtopk.lists.queries import QueryLists
+from fairtopk.lists.users import Ratings
 from fairtopk.models._torch import network_scores, products
 from fairtopk.models.features import FeatureScorer, OfTable
+from fairtopk.models.histories import Ease, HistoryScorer, Ials, ItemKnn, Popularity
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.models.neumf import NeuMF
 from fairtopk.models.scoring import score
@@ -39,12 +41,16 @@ from fairtopk.storage import check_target, together, write_text
 
 NEEDED = ("onnx", "onnxruntime", "onnxscript")
 INPUTS = {"user": ("queries",), "item": ("queries", "items")}  # inputs of a file, with axes
+# Item numbers, -1 past the end of a user's history, and what each item counts.
+HISTORY_INPUTS = {"history": ("users", "length"), "value": ("users", "length")}
 DOCUMENT_INPUTS = {"features": ("documents", None)}
 OUTPUT = "score"
 GROUP_WORDS = ("group", "protected")
 TOLERANCE = 1e-5  # of the largest score: all scores of a fair model may be small
 CHECKED = ((1, 1), (2, 3), (5, 200), (100, 7))  # queries and items that a file is checked with
 CHECKED_DOCUMENTS = (1, 2, 7, 200)
+MOST_STEPS = 100  # of conjugate gradients, which end after as many as a vector is long
+TINY = 1e-300
 MOST_BYTES = 2**31 - 2**20  # of weights that one ONNX file can hold
 
 
@@ -80,7 +86,7 @@ class Served(nn.Module):
             self.deeper = deepcopy(scorer.deeper)
         else:
             got = type(scorer).__name__
-            raise InputError(f"export takes the models neumf and mf, got {got}")
+            raise InputError(f"export takes the models of this package, got {got}")
         for name, weight in weights.items():
             self.register_buffer(name, weight.detach().clone())
 
@@ -95,6 +101,61 @@ class Served(nn.Module):
         return product + network_scores(
             hidden, self.hidden_items, item, layers=layers, output=self.output
         )
+
+
+class ServedHistories(nn.Module):
+    """A fitted model as it is served; it shares the scorer's weights.
+
+    The equations of ials are solved by conjugate gradients in float64: ONNX has no solver.
+    """
+
+    gram: Tensor
+
+    @torch.no_grad()
+    def __init__(self, scorer: HistoryScorer) -> None:
+        super().__init__()
+        self.scorer = scorer
+        if isinstance(scorer, Ials):
+            factors = scorer.factors.double()
+            ridge = scorer.ridge * torch.eye(factors.shape[1])
+            self.register_buffer("gram", factors.T @ factors + ridge)
+
+    def forward(self, history: Tensor, value: Tensor) -> Tensor:
+        """Return the scores of all items, ``[users, n_items]``.
+
+        Args:
+            history: Item numbers, -1 past the end, ``[users, length]``.
+            value: What each counts: 1, or 2^rating - 1 for graded input.
+        """
+        scorer, item = self.scorer, history.clamp(min=0)
+        own = torch.where(history >= 0, value, torch.zeros_like(value))
+        none = own.new_zeros(1, scorer.n_items).expand(history.shape[0], -1)
+        if isinstance(scorer, Ease):
+            return none.scatter_add(1, item, own) @ scorer.weight
+        if isinstance(scorer, ItemKnn):
+            near = embedding(item, scorer.neighbour.long()).flatten(1)
+            more = own[..., None] * embedding(item, scorer.similarity)
+            return none.scatter_add(1, near, more.flatten(1))
+        if isinstance(scorer, Ials):
+            return self._by_vectors(scorer, item, own)
+        assert isinstance(scorer, Popularity)
+        return none.scatter_add(1, item, 0 * own) + scorer.count
+
+    def _by_vectors(self, scorer: Ials, item: Tensor, own: Tensor) -> Tensor:
+        """Return Y p, with (Y'Y + Y'(C - 1)Y + ridge I) p = Y'C 1 by conjugate gradients."""
+        vectors = embedding(item, scorer.factors).double()  # [users, length, width]
+        more = own.double() * (scorer.confidence / scorer.unit)
+        left = ((more + (more > 0))[:, None] @ vectors)[:, 0]  # what of Y'C 1 is not yet met
+        user, step = torch.zeros_like(left), left
+        norm = (left * left).sum(-1, keepdim=True)
+        for _ in range(min(left.shape[1], MOST_STEPS)):
+            weighted = (vectors @ step[..., None])[..., 0] * more
+            turned = step @ self.gram + (weighted[:, None] @ vectors)[:, 0]
+            length = norm / (step * turned).sum(-1, keepdim=True).clamp(min=TINY)
+            user, left = user + length * step, left - length * turned
+            before, norm = norm, (left * left).sum(-1, keepdim=True)
+            step = left + norm / before.clamp(min=TINY) * step
+        return user.float() @ scorer.factors.T
 
 
 class ServedDocuments(nn.Module):
@@ -123,12 +184,15 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
     """Write a scorer as an ONNX file; return how far its scores are off.
 
     The inputs are ``user`` numbers, int64 ``[queries]``, and ``item`` numbers, int64
-    ``[queries, items]``, and the output is ``score``, ``[queries, items]``; or the input is
-    ``features``, float32 ``[documents, F]``, of one list, and ``score`` is ``[documents]``.
+    ``[queries, items]``, and the output is ``score``, ``[queries, items]``. Of a fitted model
+    the inputs are ``history``, int64, and ``value``, float32, both ``[users, length]``, and
+    ``score`` is ``[users, n_items]``; of documents the input is ``features``, float32
+    ``[documents, F]``, of one list, and ``score`` is ``[documents]``.
     Weights past 2 GB go into a second file, with ``.data`` at the end of its name.
 
     Args:
-        scorer: `NeuMF`, `MatrixFactorization`, or a scorer of a table of features.
+        scorer: `NeuMF`, `MatrixFactorization`, a fitted model, or a scorer of a table of
+            features.
         path: Where to write; an existing file is replaced once the new one is checked.
         about: What the file says about itself, name to text.
 
@@ -143,8 +207,18 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
     require_export()
     generator = torch.Generator().manual_seed(0)
     samples, expected = [], []
-    module: Served | ServedDocuments
-    if isinstance(scorer, OfTable):
+    module: Served | ServedHistories | ServedDocuments
+    axes: Mapping[str, Sequence[str | None]] = INPUTS
+    if isinstance(scorer, HistoryScorer):
+        module, axes = ServedHistories(scorer).eval(), HISTORY_INPUTS
+        for n_users, length in CHECKED:
+            sample, histories = _drawn_histories(
+                scorer, n_users, min(length, scorer.n_items), generator
+            )
+            samples.append(sample)
+            expected.append(scorer.score_histories(histories))
+    elif isinstance(scorer, OfTable):
+        axes = DOCUMENT_INPUTS
         module, scale = ServedDocuments(scorer.scorer).eval(), scorer.scorer.scale
         for n_documents in CHECKED_DOCUMENTS:
             usual = torch.randn(n_documents, len(scale.mean), generator=generator)
@@ -164,11 +238,26 @@ def export_scorer(scorer: nn.Module, path: Path, *, about: Mapping[str, str]) ->
             expected.append(score(scorer, batch))
     if not all(scores.isfinite().all() for scores in expected):
         raise InputError("the model's scores are not all finite; it may have diverged")
-    axes = DOCUMENT_INPUTS if isinstance(scorer, OfTable) else INPUTS
     with together(path) as folder:
         written = folder / path.name
         write_onnx(module, written, samples[2], axes=axes, about=about)
         return check_onnx(written, samples, expected)
+
+
+def _drawn_histories(
+    scorer: HistoryScorer, n_users: int, length: int, generator: torch.Generator
+) -> tuple[dict[str, Tensor], Ratings]:
+    """Return random histories as a file takes them, and as the scorer does."""
+    order = torch.rand(n_users, scorer.n_items, generator=generator).argsort(-1)
+    count = torch.randint(1, length + 1, (n_users, 1), generator=generator)
+    count[0] = length
+    there = torch.arange(length) < count
+    item = order[:, :length]
+    rating = torch.randint(1, 6, item.shape, generator=generator).float()
+    value = torch.exp2(rating) - 1 if scorer.graded else torch.ones_like(rating)
+    offsets = np.concatenate([[0], np.cumsum(count.numpy()[:, 0])])
+    ratings = Ratings(offsets, item[there].int().numpy(), rating[there].numpy())
+    return {"history": item.where(there, -1), "value": value * there}, ratings
 
 
 def write_onnx(
@@ -272,9 +361,10 @@ class Exported(NamedTuple):
 def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
     """Write a run's model as ONNX, the id of each of its numbers, and a card.
 
-    Next to ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet``, or for
-    documents ``model.features.parquet``, with columns `number` and `id`, and ``model.md``, the
-    card. They appear together, and only if the file scores like the model.
+    Next to ``model.onnx`` are ``model.users.parquet`` and ``model.items.parquet``, of a fitted
+    model the second alone, for documents ``model.features.parquet``, with columns `number` and
+    `id`, and ``model.md``, the card. They appear together, and only if the file scores like the
+    model.
 
     Args:
         run: The run's folder.
@@ -297,13 +387,18 @@ def export_run(run: Path, out: Path, *, data: Path | None = None) -> Exported:
         "data": lists.data.name,
         "data_sha256": lists.data.checksum,
     }
+    ids = {}
     if isinstance(lists, QueryLists):
         if not isinstance(scorer, OfTable):
             raise InputError("robust needs groups when it ranks: it cannot be exported")
-        inputs, ids = tuple(DOCUMENT_INPUTS), {"features": pl.Series(lists.data.feature_names)}
+        inputs, ids["features"] = tuple(DOCUMENT_INPUTS), pl.Series(lists.data.feature_names)
     else:
         inputs = tuple(INPUTS)
-        ids = {"users": lists.data.user_ids, "items": lists.data.item_ids}
+        if isinstance(scorer, HistoryScorer):
+            inputs = tuple(HISTORY_INPUTS)
+        else:
+            ids["users"] = lists.data.user_ids
+        ids["items"] = lists.data.item_ids
     with together(out) as folder:
         off = export_scorer(scorer, folder / out.name, about=about)
         for name, column in ids.items():

@@ -19,6 +19,14 @@ USER_LIMITS = (
     "and sampled lists and the full catalogue can rank models differently: do not compare "
     "figures of two protocols.",
 )
+HISTORY_LIMITS = (
+    "Items that came after the training data have no number and no score. A user without an "
+    "item of this catalogue cannot be told from another: `fairtopk recommend` gives such users "
+    "the most rated items, an order that ignores fairness.",
+    "The figures are of users whose histories the model was fitted to; new users are ranked by "
+    "the same formula, and were not measured.",
+    USER_LIMITS[1],
+)
 DOCUMENT_LIMITS = (
     "Features must mean what they meant in the training data; the model itself brings them to "
     "one scale. A feature that tells groups apart is used like any other.",
@@ -131,6 +139,26 @@ def _subject(title: str, lists: AnyLists, model: ModelConfig) -> Subject:
             limits=DOCUMENT_LIMITS,
         )
     data = lists.data
+    size = f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items"
+    if model.is_fitted:
+        counts = "1" if model.input == "binary" else "2^rating - 1"
+        return Subject(
+            use="To order items of this catalogue for anyone with a history of them, known to "
+            "the data or new, by\nthe score, highest first. Serving needs the history and "
+            "neither the groups of items nor who the user is.",
+            inputs=(
+                "| input | `history` | int64, [users, length] | items of each user: numbers "
+                f"from 0 to {data.n_items - 1}, each once, -1 past the end |",
+                f"| input | `value` | float32, [users, length] | {counts} for each item |",
+                f"| output | `score` | float32, [users, {data.n_items}] | of every item, also "
+                "of those in the history; higher is better |",
+            ),
+            numbering=f"The id of each number is in {title}.items.parquet.",
+            checksum_of="ratings",
+            size=size,
+            model=f"{model.name}, {model.input} histories",
+            limits=HISTORY_LIMITS,
+        )
     return Subject(
         use="To order items of this catalogue for users of this data, by the score, highest "
         "first. Serving\nneeds neither the groups of items nor anything about users but their "
@@ -144,7 +172,7 @@ def _subject(title: str, lists: AnyLists, model: ModelConfig) -> Subject:
         numbering=f"The id of each number is in {title}.users.parquet and "
         f"{title}.items.parquet.",
         checksum_of="ratings",
-        size=f"{data.n_ratings:,} ratings by {data.n_users:,} users of {data.n_items:,} items",
+        size=size,
         model=f"{model.name}, width {model.width}",
         limits=USER_LIMITS,
     )

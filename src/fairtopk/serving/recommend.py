@@ -1,6 +1,7 @@
 """Recommendations: the best items of the whole catalogue for each of some users.
 
-Users whom the model does not know get the most rated items, and are marked.
+Users whom the model does not know get the most rated items, and are marked. A model that reads
+histories ranks new users by theirs; only those without an item of the catalogue are marked.
 """
 
 import math
@@ -9,25 +10,30 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import narwhals as nw
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from fairtopk.checks import checked_whole
 from fairtopk.data.columns import FRAME_ERRORS, Origin, first_line, number_ids
+from fairtopk.data.interactions import Columns, interactions_from
 from fairtopk.data.tables import PARQUET, check_csv_safe, guarded, read_table, refuse_odd_bytes
 from fairtopk.errors import InputError
-from fairtopk.lists.users import Lists, Ratings
+from fairtopk.lists.users import Lists, Ratings, kept_ratings
+from fairtopk.models.histories import HistoryScorer, some_of
+from fairtopk.models.registry import fitted_models
 from fairtopk.models.scoring import BLOCK, top_items
 from fairtopk.runs.open import open_run, run_config
 from fairtopk.storage import check_file, check_target, replacing
 
 CSV = (".csv",)
 LINES = (".txt", "")  # endings of files with an id in each line
+RATING = "rating"  # the column of histories that may be left out
 ROWS = 2**17  # that are written at once, about
 SCHEMA = {"rank": pl.Int32, "score": pl.Float32, "fallback": pl.Boolean}
 Progress = Callable[[int, int], None]  # users done, users in all
@@ -51,10 +57,27 @@ class Users(NamedTuple):
     path: Path | None = None
 
 
+class Histories(NamedTuple):
+    """What users rated, who may be new: columns user, item and perhaps rating."""
+
+    table: Any  # a frame
+    origin: Origin
+    path: Path | None = None
+
+
+class NewUsers(NamedTuple):
+    """Users with histories of items of a catalogue."""
+
+    ids: pl.Series  # original ids, [H]
+    ratings: Ratings  # of the items that the catalogue has, user by user
+    ignored: int  # ratings of items that it does not have
+
+
 class RecommendRequest(NamedTuple):
     """The recommendations to make."""
 
-    users: Users | None = None  # for whom; None is all users of the catalogue
+    # For whom; None is all users of the catalogue.
+    users: Users | Histories | NewUsers | None = None
     k: int = 10  # items for each user
     include_rated: bool = False  # whether items that a user rated already may be among them
 
@@ -63,9 +86,10 @@ class Written(NamedTuple):
     """Contents of a file of recommendations, counted."""
 
     users: int  # who have items in it
-    unknown: int  # of them, not in the data
+    unknown: int  # of them, not in the data; of histories, without an item of the catalogue
     rows: int  # items that they have in all
     n_items: int  # that there are to recommend
+    ignored: int = 0  # ratings of histories whose item is not in the catalogue
 
 
 def catalogue_of(lists: Lists) -> Catalogue:
@@ -81,6 +105,7 @@ def recommend(
     catalogue: Catalogue,
     users: Any = None,
     *,
+    histories: Any = None,
     k: int = 10,
     include_rated: bool = False,
     progress: Progress | None = None,
@@ -95,14 +120,24 @@ def recommend(
         scorer: Scores a `Batch`, or has ``score_all(users)``; it is given no groups.
         catalogue: The `catalogue_of` the training data.
         users: Original ids, as a list, array or series; left out, all users of the catalogue.
+        histories: Instead of users, a frame of what they rated, with the columns ``user``,
+            ``item`` and perhaps ``rating``: they may be new, and are ranked by that alone. It
+            takes a model that reads histories, such as ``ease``. Items that are not in the
+            catalogue are passed over.
         k: How many items.
         include_rated: Whether items that a user rated already may be among them.
         progress: Called with how many users are done, and how many there are.
 
     Raises:
-        InputError: `k` is below 1, an id is missing, or a score is not finite.
+        InputError: `k` is below 1, an id is missing, a score is not finite, or the model
+            cannot read histories.
     """
-    given = None if users is None else Users(users, Origin("users"))
+    given: Users | NewUsers | None = None if users is None else Users(users, Origin("users"))
+    if histories is not None:
+        if users is not None:
+            raise InputError("histories name their users themselves; leave out users")
+        asked = Histories(histories, Origin("histories"))
+        given = new_users(scorer, catalogue, asked)
     request = RecommendRequest(given, k, include_rated)
     return pl.concat(recommend_blocks(scorer, catalogue, request, progress=progress))
 
@@ -117,11 +152,18 @@ def recommend_blocks(
     """Yield the rows of `recommend` for blocks of users, however many users there are."""
     checked_whole("k", request.k, least=1)
     ids, numbers = catalogue.user_ids, np.arange(len(catalogue.user_ids))
-    if request.users is not None:
-        ids, numbers = _numbered(request.users, catalogue.user_ids)
+    users, rated = request.users, catalogue.rated
+    if isinstance(users, Histories):
+        users = new_users(scorer, catalogue, users)
+    if isinstance(users, NewUsers):
+        ids, rated = users.ids, users.ratings
+        numbers = np.where(np.diff(rated.offsets) > 0, np.arange(len(ids)), -1)
+        scorer = _ByHistory(cast(HistoryScorer, scorer), rated)
+    elif users is not None:
+        ids, numbers = _numbered(users, catalogue.user_ids)
     # Ties keep the order of the items.
     popular = np.argsort(-catalogue.popularity, kind="stable").astype(np.int32)
-    n_items, excluded = len(popular), None if request.include_rated else catalogue.rated
+    n_items, excluded = len(popular), None if request.include_rated else rated
     k = min(request.k, n_items)
     for start in range(0, len(ids), BLOCK):
         number = numbers[start : start + BLOCK]
@@ -142,6 +184,50 @@ def recommend_blocks(
         yield pl.DataFrame(columns, schema_overrides=SCHEMA)
         if progress is not None:
             progress(min(start + BLOCK, len(ids)), len(ids))
+
+
+class _ByHistory(nn.Module):
+    """A scorer of some histories, numbered from 0."""
+
+    def __init__(self, scorer: HistoryScorer, ratings: Ratings) -> None:
+        super().__init__()
+        self.scorer, self.ratings = scorer, ratings
+
+    def score_all(self, users: Tensor) -> Tensor:
+        """Return the scores of all items, ``[Q, n_items]``."""
+        return self.scorer.score_histories(some_of(self.ratings, users.numpy()))
+
+
+def new_users(scorer: nn.Module, catalogue: Catalogue, histories: Histories) -> NewUsers:
+    """Return the users of histories, with what they rated of a catalogue.
+
+    Raises:
+        InputError: The scorer cannot read histories or needs their ratings, or the table is
+            wrong.
+    """
+    if not isinstance(scorer, HistoryScorer):
+        raise InputError(
+            f"this model cannot read histories: it has a vector for each user of its data, and "
+            f"none for a new one; the models {', '.join(fitted_models())} can"
+        )
+    table, origin, _ = histories
+    frame = nw.from_native(table, eager_only=True, pass_through=True)
+    if not isinstance(frame, nw.DataFrame):
+        raise InputError(f"{origin.name} must be a frame with the columns user and item")
+    rating = RATING if RATING in frame.columns else None
+    if rating is None and scorer.graded:
+        raise InputError(
+            f"{origin.name} has no column 'rating', and this model reads graded histories "
+            f"(model.input); add it"
+        )
+    columns = Columns("user", "item", rating)
+    given = interactions_from(
+        frame.to_native(), columns, groups=None, origin=origin, name="histories"
+    )
+    _, number = _numbered(Users(given.item_ids, origin), catalogue.item_ids)
+    item = number[given.item]
+    known, every = item >= 0, Ratings(given.offsets, item.astype(np.int32), given.rating)
+    return NewUsers(given.user_ids, kept_ratings(every, known), int((~known).sum()))
 
 
 def _numbered(users: Users, known: pl.Series) -> tuple[pl.Series, NDArray[np.int64]]:
@@ -189,18 +275,23 @@ def recommend_run(
     Args:
         run: The run's folder.
         out: The file; its ending decides its kind.
-        request: For whom, and how many items.
+        request: For whom, and how many items; `Histories` need a model that reads them.
         csv_safe: Whether ids that a spreadsheet would run get an apostrophe in front.
         data: Where the data is, if not where the config says.
         progress: Called with how many users are done, and how many there are.
     """
     checked_whole("k", request.k, least=1)
-    users = request.users
-    inputs = [run_config(run, data=data).data.path, users.path if users is not None else None]
+    users, path = request.users, None
+    if isinstance(users, Users | Histories):
+        path = users.path
+    inputs = [run_config(run, data=data).data.path, path]
     check_target(out, endings=(*CSV, *PARQUET), inputs=inputs)
     check_csv_safe(csv_safe, out)
     trained = open_run(run, data=data)
-    catalogue = catalogue_of(trained.user_lists)
+    catalogue, ignored = catalogue_of(trained.user_lists), 0
+    if isinstance(users, Histories):
+        found = new_users(trained.scorer, catalogue, users)
+        request, ignored = request._replace(users=found), found.ignored
     blocks = recommend_blocks(trained.scorer, catalogue, request, progress=progress)
     n_users = unknown = rows = 0
     n_items = len(catalogue.item_ids)
@@ -222,7 +313,17 @@ def recommend_run(
                 opened = pq.ParquetWriter(file, table.schema, compression="zstd")
                 writer = closing.enter_context(opened)
             writer.write_table(table)
-    return Written(n_users, unknown, rows, n_items)
+    return Written(n_users, unknown, rows, n_items, ignored)
+
+
+def read_histories(path: Path) -> Histories:
+    """Return the columns user, item and perhaps rating of a CSV or Parquet file."""
+    if path.suffix.lower() not in (*CSV, *PARQUET):
+        raise InputError(f"{path} must end in .csv or .parquet (columns user, item, rating)")
+    table, origin = read_table(path, ids=["user", "item"])
+    if RATING in table.columns and not table[RATING].dtype.is_numeric():
+        table, origin = read_table(path, ids=["user", "item"], numbers=[RATING])
+    return Histories(table, origin, path)
 
 
 def read_users(path: Path, *, column: str = "user") -> Users:
