@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 METHODS = (
-    *("song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red"),
+    *("song", "k-song", "listnet", "sl-at-k", "deltr", "ng-de", "so-red", "kso-red"),
     *("dpr-rsp", "dpr-reo", "robust", "fair-distill"),
 )
 RERANKERS = (
@@ -35,7 +35,7 @@ COMMANDS = (
     *("audit", "data", "demo", "evaluate", "export", "recommend"),
     *("report", "reproduce", "rerank", "sweep", "train"),
 )
-LOSSES = ("Song", "KSong", "ListNet", "Deltr", "NgDe", "SoRed", "KsoRed")
+LOSSES = ("Song", "KSong", "ListNet", "SlAtK", "Deltr", "NgDe", "SoRed", "KsoRed")
 
 SMALL = {
     "training.warmup_epochs": 2,
@@ -44,7 +44,7 @@ SMALL = {
     "model.width": 8,
     "evaluation.k": [10, 20],
 }
-UNWEIGHTED = ("song", "k-song", "listnet")
+UNWEIGHTED = ("song", "k-song", "listnet", "sl-at-k")
 OWN_WEIGHT = ("dpr-rsp", "dpr-reo", "robust", "fair-distill")
 # Times, places, checksums of files that hold them, and prose.
 VARYING = re.compile(
@@ -151,7 +151,7 @@ def _api() -> dict[str, Any]:
     draw = torch.Generator().manual_seed(0)
     relevance, group = torch.arange(60).reshape(4, 15) % 3, torch.arange(60).reshape(4, 15) % 2
     for name in LOSSES:
-        weight = {} if name in ("Song", "KSong", "ListNet") else {"c": 10.0}
+        weight = {} if name in ("Song", "KSong", "ListNet", "SlAtK") else {"c": 10.0}
         top = {} if name in ("Song", "ListNet", "Deltr") else {"k": 5}
         loss = getattr(ft.losses, name)(**top, **weight, n_queries=4)
         scores = torch.randn(4, 15, generator=draw, requires_grad=True)

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 import fairtopk as ft
 from fairtopk.lists.batch import list_batch
-from fairtopk.losses import Deltr, KSong, KsoRed, ListNet, NgDe, RankingLoss, Song, SoRed
+from fairtopk.losses import Deltr, KSong, KsoRed, ListNet, NgDe, RankingLoss, SlAtK, Song, SoRed
 from fairtopk.objectives.methods import METHODS, PRESETS, ObjectiveSettings, methods_of
 from fairtopk.objectives.ndcg import Estimate
 from fairtopk.objectives.objective import Objective
 
-LOSSES = {one.method: one for one in (Song, KSong, ListNet, Deltr, NgDe, SoRed, KsoRed)}
+LOSSES = {one.method: one for one in (Song, KSong, ListNet, SlAtK, Deltr, NgDe, SoRed, KsoRed)}
 N_QUERIES, N_ITEMS = 7, 12
 
 

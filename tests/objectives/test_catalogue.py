@@ -72,10 +72,10 @@ def flat(batch: Batch) -> Batch:
     return batch._replace(weight=batch.mask.float())
 
 
-def objective_of(**settings: object) -> Objective:
+def objective_of(method: str = "kso-red", **settings: object) -> Objective:
     values = {"k": K, "k_of": "catalogue", "c_relative": 1.0, "gamma_0": 1.0, **settings}
     return Objective(
-        METHODS["kso-red"],
+        METHODS[method],
         ObjectiveSettings.model_validate(values),
         n_queries=N_USERS,
         n_pairs=3_000,
@@ -167,13 +167,17 @@ def item_grads(scorer: Scored, batch: Batch, of: Callable[[Tensor, Batch], Estim
     return torch.zeros(N_USERS, N_ITEMS).scatter_add_(1, batch.item.long(), grad)
 
 
-@pytest.mark.parametrize("part", ["listnet", "ranking", "penalty", "penalty of unrated"])
+@pytest.mark.parametrize(
+    "part", ["listnet", "sl-at-k", "ranking", "penalty", "penalty of unrated"]
+)
 def test_gradients_point_where_that_of_the_whole_catalogue_does(
     scorer: Scored, draws: list[Batch], whole: Batch, part: str
 ) -> None:
     def of(scores: Tensor, batch: Batch) -> Estimate:
         if part == "listnet":
             return ListNet()(scores, batch, Selection(torch.ones_like(scores)))
+        if part == "sl-at-k":
+            return objective_of("sl-at-k", tau_d=1.0)(scores, batch)
         penalty_of = "unrated" if "unrated" in part else "list"
         cost = 0.0 if part == "ranking" else 1e4
         return objective_of(c_relative=cost, penalty_of=penalty_of, beta=3.0)(scores, batch)

@@ -15,6 +15,7 @@ from fairtopk.objectives.ndcg import (
     CompiledHinge,
     Estimate,
     ListNet,
+    SoftmaxAtK,
     SortedHinge,
     hinge_table,
     ndcg_slope,
@@ -140,3 +141,48 @@ def test_in_listnet_a_slot_that_stands_for_two_items_is_two_slots() -> None:
     torch.testing.assert_close(ours, loss)
     torch.testing.assert_close(ours_grad[0, 2], grad[0, 2:].sum())
     torch.testing.assert_close(ours_grad[:, :2], grad[:, :2])
+
+
+def softmax_at_k(
+    scores: Tensor, grades: Tensor, weight: Tensor, psi: Tensor, tau_d: float
+) -> Estimate:
+    query, mask = torch.arange(len(scores)), weight > 0
+    batch = list_batch(query, grades, torch.zeros_like(mask).long(), mask)
+    selection = Selection(psi[:, : batch.pair.shape[1]])
+    found: Estimate = SoftmaxAtK(tau_d)(scores, batch._replace(weight=weight), selection)
+    return found
+
+
+@given(seed=st.integers(0, 10**6), tau_d=st.sampled_from([0.1, 0.25, 1.0, 3.0]))
+def test_sl_at_k_is_a_loop_over_relevant_items_and_over_the_list(
+    seed: int, tau_d: float
+) -> None:
+    """Padding, weighted slots, and lists without a relevant item are among them."""
+    (scores, weight), (other, grades) = lists(seed, 3, 7), lists(seed + 1, 3, 7)
+    weight[:, 0], psi, grades = 1, other.sigmoid(), (4 * grades).round()
+    leaf, expected = scores.clone().requires_grad_(), torch.zeros(()).double()
+    for h, w, y, top in zip(leaf, weight, grades, psi, strict=True):
+        relevant = [i for i in range(7) if y[i] > 0 and w[i] > 0]
+        for i in relevant:
+            ahead = torch.zeros(()).double()
+            for j in range(7):
+                ahead = ahead + w[j] * ((h[j] - h[i]) / tau_d).exp()
+            expected = expected + top[i] * ahead.log() / len(relevant) / 3
+    if expected.requires_grad:
+        expected.backward()
+    found = softmax_at_k(scores, grades, weight, psi, tau_d)
+    torch.testing.assert_close(found.value, expected.detach(), rtol=1e-10, atol=1e-12)
+    grad = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+    torch.testing.assert_close(found.grad, grad, rtol=1e-10, atol=1e-10)
+
+
+def test_sl_at_k_is_above_the_logarithm_of_what_ndcg_divides_by() -> None:
+    for seed in range(20):
+        scores, _ = lists(seed, 1, 30)
+        ones = torch.ones_like(scores)
+        for item in range(30):
+            relevant = torch.zeros_like(scores)
+            relevant[0, item] = 1
+            rank = int((scores >= scores[0, item]).sum())
+            found = softmax_at_k(scores, relevant, ones, ones, 0.25).value
+            assert found >= math.log(math.log2(1 + rank)) - 1e-12

@@ -71,6 +71,11 @@ def formula(method: str, scores: Tensor, batch: Batch, **values: object) -> Tens
 
         if parts.ranking == "listnet":
             total = total - (y.softmax(-1) * h.log_softmax(-1)).sum()
+        elif parts.ranking == "softmax":
+            top, relevant = psi(given.ks[-1], given.alpha), (y > 0).nonzero()[:, 0]
+            for i in relevant:
+                log_sum = ((h - h[i]) / given.tau_d).logsumexp(-1)
+                total = total + top[i] * log_sum / len(relevant)
         else:
             rank = ((h[None, :] - h[:, None] + 1).relu() ** 2).sum(-1)
             terms = -(2**y - 1) / (1 + rank).log2()

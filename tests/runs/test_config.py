@@ -163,9 +163,9 @@ def test_the_weight_by_one_name_replaces_that_by_the_other(path: Path) -> None:
         ),
         (
             "method.name=magic",
-            "method.name must be one of blind, song, k-song, listnet, deltr, ng-de, so-red, "
-            "kso-red, dpr-rsp, dpr-reo, robust, fair-distill, or one that an installed package "
-            "registers, got 'magic'",
+            "method.name must be one of blind, song, k-song, listnet, sl-at-k, deltr, ng-de, "
+            "so-red, kso-red, dpr-rsp, dpr-reo, robust, fair-distill, or one that an installed "
+            "package registers, got 'magic'",
         ),
         ("method.k=0", "method.k must be greater than 0, got 0"),
         ("method.k=[]", "method.k must not be empty, got []"),
@@ -278,8 +278,8 @@ def test_every_example_is_a_config() -> None:
     names = {path.stem: load_config(path) for path in examples if path.stem != "sweep"}
     assert all(isinstance(config, Config) for config in names.values())
     assert {config.method.name for config in names.values()} == {
-        "song", "k-song", "listnet", "deltr", "ng-de", "so-red", "kso-red", "dpr-rsp",
-        "dpr-reo", "robust", "fair-distill",
+        "song", "k-song", "listnet", "sl-at-k", "deltr", "ng-de", "so-red", "kso-red",
+        "dpr-rsp", "dpr-reo", "robust", "fair-distill",
     }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ DPR = {"batches": 1, "samples": 100}
 GAME = {"rounds": 2, "iterations": 5}
 METHODS: dict[str, dict[str, Any]] = {
     "k-song": {},
+    "sl-at-k": {},
     "kso-red": {"c_relative": 2.0},
     "dpr-rsp": {"dpr": DPR},
     "robust": {"robust": GAME},
@@ -84,6 +85,7 @@ def same(first: Path, second: Path) -> bool:
     ("method", "model"),
     [
         ("k-song", "attention"),
+        ("sl-at-k", "linear"),
         ("kso-red", "linear"),
         ("kso-red", "mlp"),
         ("dpr-rsp", "mlp"),

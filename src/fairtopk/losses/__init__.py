@@ -270,6 +270,12 @@ class ListNet(RankingLoss):
     method = "listnet"
 
 
+class SlAtK(RankingLoss):
+    """SL@K: the softmax loss of the relevant items in the top K."""
+
+    method = "sl-at-k"
+
+
 class Deltr(RankingLoss):
     """DELTR: ListNet plus C times the exposure penalty of whole lists, without averages."""
 

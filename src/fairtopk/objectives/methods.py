@@ -87,6 +87,7 @@ METHODS: dict[str, Method] = {
     "song": Method(),
     BASELINE: Method(selects=True, is_teacher=True),
     "listnet": Method(ranking="listnet"),
+    "sl-at-k": Method(ranking="softmax", selects=True),
     "deltr": Method(ranking="listnet", fairness="list", least_groups=2),
     "ng-de": Method(selects=True, fairness="list", least_groups=2),
     "so-red": Method(selects=True, fairness="list", gamma_u=0.2, averages=True, least_groups=2),
@@ -210,7 +211,8 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     margin: PositiveFloat = 1.0  # c of the squared hinge
     start: Literal["first", "zero"] = "first"  # where averages begin
 
-    alpha: PositiveFloat = 2.0  # sharpness of psi in the ranking part (K-SONG's)
+    alpha: PositiveFloat = 2.0  # sharpness of psi in the ranking part (K-SONG's); 1 / tau_w
+    tau_d: PositiveFloat = 0.5  # temperature of the softmax of SL@K
     beta: PositiveFloat = 10.0  # sharpness of psi in the fairness part
     beta_of: Literal["spread", "score"] = "spread"  # beta / (spread of the list), or beta
     # What gradients go through: not through psi, through psi, through psi and lambda.

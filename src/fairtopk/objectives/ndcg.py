@@ -1,4 +1,4 @@
-"""The ranking losses: the NDCG surrogate of SONG and K-SONG (Eqs. 1-3, 15-18), ListNet (Eq. 4).
+"""The ranking losses: NDCG surrogate (SONG, K-SONG: Eqs. 1-3, 15-18), ListNet (Eq. 4), SL@K.
 
 NDCG (Eq. 1) divides gains 2^y - 1 by log2(1 + rank). The rank (Eq. 2) is replaced by a smooth
 n g_i: n is the length of the whole list, and for the slots j of a list, with weights w that sum
@@ -8,7 +8,7 @@ to 1 and margin c,
     f(g) = -(gain / Z) / log2(1 + n g), Z the ideal DCG            (`ndcg_term`)
 
 The loss of a list is the sum of f(g_i) over its relevant items (Eqs. 3 and 15); K-SONG weights
-each term by psi(h_i - lambda).
+each term by psi(h_i - lambda). SL@K (`SoftmaxAtK`) bounds the rank by exponentials instead.
 """
 
 import math
@@ -96,6 +96,42 @@ class ListNet(nn.Module):
         target = (batch.relevance + log_weight).masked_fill(off, -torch.inf).softmax(-1)
         loss = -(target * (log_model - log_weight).masked_fill(off, 0)).sum(-1)  # Eq. 4
         return Estimate(loss.mean(), (log_model.exp() - target) / len(scores))
+
+
+class SoftmaxAtK(nn.Module):
+    """Estimate SL@K (Yang et al., KDD 2025), softmax loss at K, and its gradient.
+
+    With sigma_w(d) = psi(d), the selector at the threshold lambda of the top K, the loss of a
+    list is the mean over its relevant items i, whatever their grades, of
+
+        sigma_w(h_i - lambda) l_i,    l_i = log sum_j w_j exp((h_j - h_i) / tau_d).
+
+    The sum, over the whole list, is at least the rank of i, and so at least log2(1 + rank), by
+    which NDCG divides. A slot that stands for w items counts w times.
+
+    Args:
+        tau_d: Temperature of the sum.
+    """
+
+    def __init__(self, tau_d: float) -> None:
+        super().__init__()
+        self.tau_d = tau_d
+
+    def forward(self, scores: Tensor, batch: Batch, selection: Selection) -> Estimate:
+        """Take one step; `selection` is sigma_w. Nothing is remembered."""
+        rows = batch.pair.shape[1]
+        relevant = (batch.relevance[:, :rows] > 0) & batch.mask[:, :rows]
+        n_terms = relevant.sum(-1, keepdim=True).clamp(min=1) * len(scores)
+        mean = relevant.to(scores.dtype) / n_terms
+        counted = scores / self.tau_d + batch.slot_counts.log()  # -inf off the list
+        log_sum = counted.logsumexp(-1, keepdim=True)
+        term = mean * (log_sum - scores[:, :rows] / self.tau_d)
+        # d l_i / d h_k = (p_k - [i = k]) / tau_d, where p is the softmax of the list
+        pull = mean * selection.psi[:, :rows] / self.tau_d
+        grad = pull.sum(-1, keepdim=True) * (counted - log_sum).exp()
+        grad[:, :rows] -= pull
+        selection.add_selector_gradient(grad, term)
+        return Estimate((selection.psi[:, :rows] * term).sum(), grad)
 
 
 def surrogate_rank(scores: Tensor, weight: Tensor, *, rows: int, margin: float) -> Tensor:

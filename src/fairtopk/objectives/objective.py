@@ -44,7 +44,7 @@ from fairtopk.errors import InputError
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.exposure import Disparity, ExposureDisparity, RankExposureDisparity
 from fairtopk.objectives.methods import Method, ObjectiveSettings
-from fairtopk.objectives.ndcg import Estimate, ListNet, NdcgSurrogate
+from fairtopk.objectives.ndcg import Estimate, ListNet, NdcgSurrogate, SoftmaxAtK
 from fairtopk.objectives.threshold import Selection, Threshold, TopThreshold, select
 
 SMALLEST_SPREAD = 1e-6
@@ -80,6 +80,8 @@ class Objective(nn.Module):
             )
         elif method.ranking == "listnet":
             self.ranking = ListNet()
+        elif method.ranking == "softmax":
+            self.ranking = SoftmaxAtK(settings.tau_d)
         elif not isinstance(method.ranking, str):
             self.ranking = RegisteredRanking(method.ranking, n_queries)
         top = method.selects or method.fairness == "top"
@@ -109,7 +111,7 @@ class Objective(nn.Module):
         ranking = Estimate(scores.new_zeros(()), torch.zeros_like(scores))
         if self.ranking is not None:
             selection = Selection(torch.ones_like(scores))
-            if self.method.selects:  # K-SONG looks at the top of the largest K
+            if self.method.selects:  # K-SONG and SL@K look at the top of the largest K
                 relevant = scores[:, : batch.pair.shape[1]]
                 alpha = scores.new_full((len(scores),), self.settings.alpha)
                 selection = select(relevant, thresholds[-1], alpha, self.settings.gradient)
