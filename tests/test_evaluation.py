@@ -12,10 +12,11 @@ from fairtopk.evaluation import (
     evaluate,
     evaluate_full,
     evaluate_full_with_context,
+    fill_relevance,
     gap_context,
-    relevance_of,
     sizes_without,
 )
+from fairtopk.kernels.ranking import UserItems
 from fairtopk.lists.batch import Batch, candidate_batch
 from fairtopk.lists.users import HeldOut
 from fairtopk.metrics import chance_floors, parities, score_spread
@@ -211,5 +212,7 @@ def test_sizes_are_those_of_the_catalogue_without_the_users_items() -> None:
 def test_relevance_is_what_that_user_rated_the_item() -> None:
     rating = np.array([1.0, 2.0, 3.0, 4.0, 5.0], np.float32)
     listed = np.array([[4, 3, 0, 1], [4, 3, 1, -1]], np.int32)
-    found = relevance_of(listed, USERS, OFFSETS, ITEM, rating, 5)
+    found, room = np.zeros((2, 4), np.float32), np.zeros(5, np.float32)
+    fill_relevance(listed, UserItems(USERS, OFFSETS, ITEM), rating, room, found)
+    assert not room.any()
     assert found.tolist() == [[0, 5, 4, 0], [2, 0, 1, 0]]

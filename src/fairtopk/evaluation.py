@@ -16,6 +16,7 @@ from torch.nn.functional import pad
 from fairtopk.checks import checked_ks
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.csr import ideal_dcg
+from fairtopk.kernels.ranking import UserItems
 from fairtopk.kernels.sums import Places
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import HeldOut
@@ -153,16 +154,17 @@ def _full(
     user = np.repeat(np.arange(n_users), np.diff(own.offsets))[counts]
     cell = user * n_groups + group[counts]
     relevant = np.bincount(cell, minlength=n_users * n_groups).reshape(n_users, n_groups)
-    first = 0
+    first, room = 0, np.zeros(data.n_items, own.rating.dtype)
     for top in top_blocks(scorer, of, k=k, n_items=data.n_items, excluded=others):
         users, there = of[first : first + len(top.scores)], top.column >= 0
         first += len(users)
+        relevance = np.zeros(top.column.shape, own.rating.dtype)
+        rated = UserItems(users, own.offsets, own.item)
+        fill_relevance(top.column, rated, own.rating, room, relevance)
         places = Places(
             exposure=np.exp(top.scores - top.log_sum[:, None]),
             group=np.where(there, data.group[top.column], -1),
-            relevance=relevance_of(
-                top.column, users, own.offsets, own.item, own.rating, data.n_items
-            ),
+            relevance=relevance,
             length=there.sum(-1),
         )
         size = sizes_without(users, others.offsets, others.item, data.group, n_groups)
@@ -198,36 +200,31 @@ def sizes_without(
 
 
 @compiled
-def relevance_of(
+def fill_relevance(
     listed: NDArray[np.int32],
-    users: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    item: NDArray[np.int32],
+    rated: UserItems,
     rating: NDArray[np.floating],
-    n_items: int,
-) -> NDArray[np.floating]:
-    """Return what each user rated the items of a list, 0 where it did not.
+    room: NDArray[np.floating],
+    relevance: NDArray[np.floating],
+) -> None:
+    """Fill `relevance` with what each user rated the items of a list, 0 where it did not.
 
     Args:
         listed: Item numbers, -1 for none, ``[Q, H]``.
-        users: Whose lists, ``[Q]``.
-        offsets: Of the users' ratings.
-        item: The items they rated.
+        rated: The users, and the items they rated.
         rating: How.
-        n_items: Size of the catalogue.
+        room: For one user at a time, 0 before and after, ``[n_items]``.
+        relevance: Filled where an item is listed, ``[Q, H]``.
     """
-    relevance = np.zeros(listed.shape, rating.dtype)
-    rated = np.zeros(n_items, rating.dtype)  # of one user at a time
-    for row in range(len(users)):
-        start, stop = offsets[users[row]], offsets[users[row] + 1]
+    for row in range(len(rated.user)):
+        start, stop = rated.offsets[rated.user[row]], rated.offsets[rated.user[row] + 1]
         for slot in range(start, stop):
-            rated[item[slot]] = rating[slot]
+            room[rated.item[slot]] = rating[slot]
         for place in range(listed.shape[1]):
             if listed[row, place] >= 0:
-                relevance[row, place] = rated[listed[row, place]]
+                relevance[row, place] = room[listed[row, place]]
         for slot in range(start, stop):
-            rated[item[slot]] = 0
-    return relevance
+            room[rated.item[slot]] = 0
 
 
 def _joined(blocks: Iterable[dict[str, Tensor]]) -> dict[str, Tensor]:

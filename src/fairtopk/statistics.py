@@ -266,8 +266,8 @@ def _checked_point(name: str, given: tuple[float, float]) -> tuple[float, float]
 
 
 @compiled
-def picked_sums(rows: Floats, draws: NDArray[np.uint8]) -> Floats:
-    """Return the sum of the rows that each draw picks, ``[D, M]``.
+def add_picked(rows: Floats, draws: NDArray[np.uint8], table: Floats, sums: Floats) -> None:
+    """Add the rows that each draw picks to its sums.
 
     Eight rows are added at a time: the sums of all choices among them serve every draw.
 
@@ -275,13 +275,10 @@ def picked_sums(rows: Floats, draws: NDArray[np.uint8]) -> Floats:
         rows: What is added up, ``[n, M]``.
         draws: Bits that pick rows, eight to a byte as `np.packbits` has them, ``[D, n / 8]``
             rounded up; bits past the last row pick nothing.
+        table: Room for the sums of all choices; the first, of none, is 0, ``[256, M]``.
+        sums: Added to, ``[D, M]``.
     """
     (n, width), (n_draws, n_bytes) = rows.shape, draws.shape
-    sums, table = np.empty((n_draws, width)), np.empty((VALUES, width))
-    for column in range(width):
-        table[0, column] = 0.0
-        for draw in range(n_draws):
-            sums[draw, column] = 0.0
     for byte in range(n_bytes):
         filled = 1
         for row in range(BITS - 1, -1, -1):  # the last row has the lowest bit
@@ -295,7 +292,6 @@ def picked_sums(rows: Floats, draws: NDArray[np.uint8]) -> Floats:
             picked = draws[draw, byte]
             for column in range(width):
                 sums[draw, column] += table[picked, column]
-    return sums
 
 
 class Difference(NamedTuple):
@@ -393,7 +389,8 @@ def _p_values(differences: Floats, seed: int) -> Floats:
 
     def as_far(flipped: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return how many draws of rows, as bits, leave a sum as far from 0 if flipped."""
-        lost = picked_sums(sizes, flipped)
+        lost = np.zeros((len(flipped), sizes.shape[1]))
+        add_picked(sizes, flipped, np.zeros((VALUES, sizes.shape[1])), lost)
         far: NDArray[np.bool_] = np.abs(total - 2 * lost) >= np.abs(total) - slack
         count: NDArray[np.int64] = far.sum(0)
         return count

@@ -66,7 +66,8 @@ def test_the_last_by_time_are_held_out_and_ties_go_by_order(
 ) -> None:
     offsets = np.concatenate([[0], np.cumsum([len(times) for times in users])])
     least = max(least, test + validation + 1)
-    part = hold_out_last(offsets, np.concatenate(users), test, validation, least)
+    part, latest = np.full(offsets[-1], TRAIN), np.empty(test + validation, np.int64)
+    hold_out_last(offsets, np.concatenate(users), test, least, latest, part)
     for user, times in enumerate(users):
         got = part[offsets[user] : offsets[user + 1]].tolist()
         expected = [TRAIN] * len(times)

@@ -5,7 +5,10 @@ from numpy.typing import NDArray
 from fairtopk.kernels.random import advance, mix, stream
 from fairtopk.models._kernels import (
     CERTAIN,
+    EACH,
     Dropout,
+    Filled,
+    Floats,
     Pairs,
     Sides,
     add_network,
@@ -49,6 +52,11 @@ def item_of(pairs: Pairs) -> NDArray[np.int64]:
     return np.repeat(np.arange(N_ITEMS), np.diff(pairs.offsets))
 
 
+def filled(scores: Floats, gate: NDArray[np.uint8]) -> Filled:
+    words = np.full(-(-UNITS // 8), EACH)
+    return Filled(scores, gate, words, words.view(np.uint8))
+
+
 def plain_gate(pairs: Pairs, users: Sides, items: Sides, dropout: Dropout) -> NDArray[np.uint8]:
     on = users.hidden[pairs.row] + items.hidden[item_of(pairs)] > 0
     return on * kept_units(pairs, dropout, UNITS)
@@ -60,7 +68,7 @@ def test_a_score_is_the_product_and_what_passes_the_gates(
 ) -> None:
     weight, scores = rng.normal(size=UNITS), np.empty((Q, L))
     gate = np.empty((Q * L, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, dropout, (scores, gate))
+    score_pairs(pairs, users, items, weight, dropout, filled(scores, gate))
 
     item, expected = item_of(pairs), plain_gate(pairs, users, items, dropout)
     hidden = users.hidden[pairs.row] + items.hidden[item]
@@ -69,7 +77,7 @@ def test_a_score_is_the_product_and_what_passes_the_gates(
     assert (gate == expected).all()
     np.testing.assert_allclose(scores[pairs.row, pairs.slot], plain, atol=1e-12)
     without = np.empty((Q, L))
-    score_pairs(pairs, users, items, weight, dropout, (without, gate[:0]))
+    score_pairs(pairs, users, items, weight, dropout, filled(without, gate[:0]))
     np.testing.assert_allclose(without, scores, atol=1e-12)
 
 
@@ -79,10 +87,10 @@ def test_a_block_of_items_fills_its_own_pairs_only(
     weight = rng.normal(size=UNITS)
     whole, part = np.empty((Q, L)), np.full((Q, L), np.nan)
     gate = np.empty((0, UNITS), np.uint8)
-    score_pairs(pairs, users, items, weight, NO_DROPOUT, (whole, gate))
+    score_pairs(pairs, users, items, weight, NO_DROPOUT, filled(whole, gate))
     block = pairs._replace(offsets=pairs.offsets[SOME.start : SOME.stop + 1])
     mine = Sides(items.product[SOME], items.hidden[SOME])
-    score_pairs(block, users, mine, weight, NO_DROPOUT, (part, gate))
+    score_pairs(block, users, mine, weight, NO_DROPOUT, filled(part, gate))
 
     inside = (item_of(pairs) >= SOME.start) & (item_of(pairs) < SOME.stop)
     row, slot = pairs.row, pairs.slot

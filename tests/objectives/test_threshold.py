@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
@@ -17,8 +18,8 @@ from fairtopk.objectives.threshold import (
     BITS,
     Threshold,
     TopThreshold,
+    find_past_top,
     select,
-    slots_past_top,
     threshold_derivatives,
     threshold_objective,
     topk_threshold,
@@ -267,6 +268,14 @@ def test_by_selection_and_by_sorting_the_threshold_is_one(
     assert k >= len(kept) or (scores[0, slot] == alone and mask[slot])
 
 
+def slots_past_top(
+    scores: NDArray[np.floating], weight: NDArray[np.floating], k: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    found, bits = np.full(len(scores), -1), scores.view(BITS[scores.dtype])
+    find_past_top(bits, weight, k, np.empty_like(bits[0]), found)
+    return found
+
+
 @pytest.mark.kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @given(data=st.data())
@@ -278,7 +287,7 @@ def test_the_slot_is_the_first_that_holds_the_value_past_the_top(
     scores = data.draw(arrays.arrays(dtype, (3, n_slots), elements=few.map(dtype)))
     weight = data.draw(arrays.arrays(dtype, (3, n_slots), elements=st.sampled_from([0, 1])))
     k = data.draw(arrays.arrays(np.int64, 3, elements=st.integers(0, n_slots)))
-    for row, slot in enumerate(slots_past_top(scores.view(BITS[scores.dtype]), weight, k)):
+    for row, slot in enumerate(slots_past_top(scores, weight, k)):
         kept = np.flatnonzero(weight[row])
         if len(kept) <= k[row]:
             assert slot == -1
@@ -293,7 +302,7 @@ def test_long_lists_of_any_numbers_agree_with_a_sort() -> None:
     rng = np.random.default_rng(0)
     scores = rng.standard_normal((50, 999)) * 10.0 ** rng.integers(-9, 9, (50, 1))
     for k in (0, 1, 499, 998):
-        slots = slots_past_top(scores.view(np.int64), np.ones_like(scores), np.full(50, k))
+        slots = slots_past_top(scores, np.ones_like(scores), np.full(50, k))
         found = scores[np.arange(50), slots]
         assert (found == -np.sort(-scores, axis=1)[:, k]).all()
 

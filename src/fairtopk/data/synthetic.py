@@ -111,14 +111,15 @@ def draw_truth(
     n_users: int, n_items: int, group_shares: tuple[float, ...], *, seed: int
 ) -> Truth:
     """Return users and items drawn at random, the items in groups of these shares."""
-    tastes = normals(seed, TASTES, n_users * N_FACTORS)
-    factors = normals(seed, FACTORS, n_items * N_FACTORS) * (TASTE_VARIANCE / N_FACTORS) ** 0.5
-    quality = normals(seed, QUALITY, n_items) * (1.0 - TASTE_VARIANCE) ** 0.5
-    popularity = np.abs(normals(seed, POPULARITY, n_items)) ** POPULARITY_POWER
+    tastes = normals(seed, TASTES, np.empty(n_users * N_FACTORS))
+    factors = normals(seed, FACTORS, np.empty(n_items * N_FACTORS))
+    factors *= (TASTE_VARIANCE / N_FACTORS) ** 0.5
+    quality = normals(seed, QUALITY, np.empty(n_items)) * (1.0 - TASTE_VARIANCE) ** 0.5
+    popularity = np.abs(normals(seed, POPULARITY, np.empty(n_items))) ** POPULARITY_POWER
     # Every group is spread evenly over the order of popularity: multiples of the golden ratio
     # modulo 1 fill the unit interval evenly from the first on, so every run of items in that
     # order has nearly its share of each group.
-    places = (normals(seed, GROUPS, 1) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
+    places = (normals(seed, GROUPS, np.empty(1)) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
     ends = np.round(np.cumsum(group_shares) * n_items)
     group = np.empty(n_items, np.int32)
     group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
@@ -241,7 +242,7 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     # others.
     item = np.full(shape.n_ratings, -1, np.int32)
     places = np.arange(shape.n_items) * shape.n_ratings // shape.n_items
-    item[places] = np.argsort(normals(seed, FIRST_RATERS, shape.n_items))
+    item[places] = np.argsort(normals(seed, FIRST_RATERS, np.empty(shape.n_items)))
     offsets, recorded = _offsets(shape, seed), np.empty(shape.n_ratings, np.float32)
     slots = Slots(offsets, item, recorded, time=np.empty(shape.n_ratings, np.int64))
     fill = partial(fill_users, seed, truth.user_factors, catalogue, slots)
@@ -277,7 +278,7 @@ def _offsets(shape: SyntheticShape, seed: int) -> NDArray[np.int64]:
 
     Beyond the least, ratings are in proportion to the users' activity, up to half of the items.
     """
-    activity = np.exp(ACTIVITY_SPREAD * normals(seed, ACTIVITY, shape.n_users))
+    activity = np.exp(ACTIVITY_SPREAD * normals(seed, ACTIVITY, np.empty(shape.n_users)))
     total = shape.n_ratings - LEAST_PER_USER * shape.n_users
     most = shape.n_items // 2 - LEAST_PER_USER
     # What passes `most` falls to the others, so the factor of proportion has to be searched.

@@ -74,22 +74,19 @@ def hold_out_last(
     offsets: NDArray[np.int64],
     time: NDArray[np.int64] | NDArray[np.float64],
     test: int,
-    validation: int,
     min_ratings: int,
-) -> NDArray[np.int8]:
-    """Return the parts when the last `test` ratings of a user by time are for testing.
+    latest: NDArray[np.int64],
+    part: NDArray[np.int8],
+) -> None:
+    """Mark in `part` the last `test` ratings of a user by time for testing.
 
-    The `validation` ratings before those are for validation. Of equal times, the later slot is
-    the later rating. Users with fewer than `min_ratings` stay in training.
+    Those before are for validation, as many as `latest` has room for. Of equal times, the later
+    slot is the later rating. Users with fewer than `min_ratings` stay in training.
     """
-    part = np.empty(len(time), np.int8)
-    latest = np.empty(test + validation, np.int64)  # slots, from the latest to the earliest
-    for slot in range(len(part)):
-        part[slot] = TRAIN
     for user in range(len(offsets) - 1):
         if offsets[user + 1] - offsets[user] < min_ratings:
             continue
-        filled = 0
+        filled = 0  # of `latest`: slots, from the latest to the earliest
         # From the back: a slot displaces another only if its time is strictly later.
         for slot in range(offsets[user + 1] - 1, offsets[user] - 1, -1):
             place = filled
@@ -103,7 +100,6 @@ def hold_out_last(
             latest[place] = slot
         for place in range(filled):
             part[latest[place]] = TEST if place < test else VALIDATION
-    return part
 
 
 @compiled

@@ -74,45 +74,32 @@ def normal(state: np.uint64) -> float:
 
 
 @compiled
-def normals(seed: int, purpose: int, count: int) -> NDArray[np.float64]:
-    """Return one standard normal number of each stream (seed, purpose, 0), ..., ``[count]``."""
-    values = np.empty(count, np.float64)
-    for row in range(count):
+def normals(seed: int, purpose: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return `values`, filled with a standard normal number of each (seed, purpose, row)."""
+    for row in range(len(values)):
         values[row] = normal(stream(seed, purpose, row))
     return values
 
 
-@compiled
 def alias_table(weight: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return a table for drawing rows in proportion to `weight` in constant time (Vose).
 
     A place k drawn uniformly stands for itself with chance ``keep[k]``, else for ``alias[k]``.
     """
-    count, total = len(weight), 0.0
-    for row in range(count):
-        total += weight[row]
-    keep, alias = np.empty(count, np.float64), np.empty(count, np.int32)
-    # Places with chance to spare will stand for rows with too much; one stack of each grows
-    # from either end.
-    stack, spare, excess = np.empty(count, np.int64), 0, count
-    for row in range(count):
-        keep[row], alias[row] = weight[row] * (count / total), row
-        if keep[row] < 1.0:
-            stack[spare] = row
-            spare += 1
-        else:
-            excess -= 1
-            stack[excess] = row
-    while spare > 0 and excess < count:
-        spare -= 1
-        place, giver = stack[spare], stack[excess]
+    count = len(weight)
+    keep: list[float] = (weight * (count / np.cumsum(weight)[-1])).tolist()
+    alias = list(range(count))
+    # Places with chance to spare will stand for rows with too much. To compile the loop takes
+    # longer than it does for all items of a catalogue.
+    spare = [row for row in range(count) if keep[row] < 1.0]
+    excess = [row for row in range(count) if keep[row] >= 1.0]
+    while spare and excess:
+        place, giver = spare.pop(), excess[-1]
         alias[place] = giver
         keep[giver] -= 1.0 - keep[place]
         if keep[giver] < 1.0:
-            excess += 1
-            stack[spare] = giver
-            spare += 1
-    return keep, alias
+            spare.append(excess.pop())
+    return np.array(keep), np.array(alias, np.int32)
 
 
 @compiled

@@ -180,7 +180,8 @@ def split(
             f"name the time column, or split at random"
         )
     least, short, users = _enough_ratings(data, test, validation, min_ratings)
-    part = hold_out_last(data.offsets, data.time, test, validation, least)
+    part, latest = np.full(data.n_ratings, TRAIN), np.empty(test + validation, np.int64)
+    hold_out_last(data.offsets, data.time, test, least, latest, part)
     rule = f"last {test} by time, {validation} before for validation, {users}"
     return Lists(data, part, rule, short)
 
@@ -263,7 +264,6 @@ class Drawn(NamedTuple):
     mask: NDArray[np.bool_]  # False on padding, [Q, L]
 
 
-@compiled
 def training_lists(
     rated: UserItems,
     head: NDArray[np.int32],
@@ -284,13 +284,28 @@ def training_lists(
             of that part of the list is padding.
         key: Seed and round (epoch) of the random streams.
     """
-    n_rated, n_first = sizes[0], sizes[0] + sizes[1]  # slots before the others, and the head
-    n_users, length = len(rated.user), n_first + sizes[2]
-    item, mask = np.zeros((n_users, length), np.int32), np.zeros((n_users, length), np.bool_)
-    rating = np.full((n_users, n_rated), -1, np.int64)
-    taken, known = np.zeros(n_items, np.bool_), np.empty(n_items, np.int32)
-    places = np.empty(sizes[2], np.int64)  # in the head
-    for row in range(n_users):
+    n_lists, slots = len(rated.user), (len(rated.user), sum(sizes))
+    ratings, mask = np.full((n_lists, sizes[0]), -1, np.int64), np.zeros(slots, np.bool_)
+    drawn = Drawn(np.zeros(slots, np.int32), ratings, mask)
+    room = (np.zeros(n_items, np.bool_), np.empty(n_items, np.int32))
+    _fill_training(rated, head, key, drawn, np.empty(sizes[2], np.int64), room)
+    return drawn
+
+
+@compiled
+def _fill_training(
+    rated: UserItems,
+    head: NDArray[np.int32],
+    key: tuple[int, int],
+    drawn: Drawn,
+    places: NDArray[np.int64],
+    room: tuple[NDArray[np.bool_], NDArray[np.int32]],
+) -> None:
+    """Fill lists of padding; there is room for places in the head, and for known items."""
+    (item, rating, mask), (taken, known) = drawn, room
+    # Slots before the others, and before the head.
+    n_rated, n_first = rating.shape[1], item.shape[1] - len(places)
+    for row in range(len(rated.user)):
         user = rated.user[row]
         start, stop = rated.offsets[user], rated.offsets[user + 1]
         state = draw_slots(start, stop, stream(key[0], key[1], user), rating[row])
@@ -309,14 +324,12 @@ def training_lists(
         count, state = draw_others(known[:n_known], taken, state, others)
         for place in range(n_rated, n_rated + count):
             mask[row, place] = True
-        state = draw_slots(0, n_head, state, places)
+        state = draw_slots(np.int64(0), n_head, state, places)
         for place in range(min(len(places), n_head)):
             item[row, n_first + place] = head[row, places[place]]
             mask[row, n_first + place] = True
-    return Drawn(item, rating, mask)
 
 
-@compiled
 def evaluation_lists(
     rated: UserItems,
     held_out: NDArray[np.bool_],
@@ -336,11 +349,23 @@ def evaluation_lists(
         sizes: The most held-out items of a user, and how many others a list should hold.
         key: Seed of the random streams, and number of the part, from 1.
     """
-    shape = (len(rated.user), sizes[0] + sizes[1])
-    drawn = Drawn(
-        np.zeros(shape, np.int32), np.full(shape, -1, np.int64), np.zeros(shape, np.bool_)
-    )
-    taken = np.zeros(n_items, np.bool_)
+    slots = (len(rated.user), sum(sizes))
+    ratings, mask = np.full(slots, -1, np.int64), np.zeros(slots, np.bool_)
+    drawn = Drawn(np.zeros(slots, np.int32), ratings, mask)
+    _fill_evaluation(rated, held_out, sizes[1], key, np.zeros(n_items, np.bool_), drawn)
+    return drawn
+
+
+@compiled
+def _fill_evaluation(
+    rated: UserItems,
+    held_out: NDArray[np.bool_],
+    n_others: int,
+    key: tuple[int, int],
+    taken: NDArray[np.bool_],
+    drawn: Drawn,
+) -> None:
+    """Fill lists of padding; `taken` is room for `draw_others`."""
     for row in range(len(rated.user)):
         user = rated.user[row]
         start, stop = rated.offsets[user], rated.offsets[user + 1]
@@ -351,7 +376,7 @@ def evaluation_lists(
                 items[count] = rated.item[slot]
                 slots[count] = slot
                 count += 1
-        state, others = stream(key[0], -1 - key[1], user), items[count : count + sizes[1]]
+        state, others = stream(key[0], -1 - key[1], user), items[count : count + n_others]
         found, state = draw_others(rated.item[start:stop], taken, state, others)
         count += found
         for place in range(count - 1, 0, -1):
@@ -361,10 +386,8 @@ def evaluation_lists(
             slots[place], slots[other] = slots[other], slots[place]
         for place in range(count):
             drawn.mask[row, place] = True
-    return drawn
 
 
-@compiled
 def group_lists(
     users: NDArray[np.integer],
     groups: tuple[NDArray[np.int64], NDArray[np.int32]],
@@ -382,10 +405,23 @@ def group_lists(
     Returns:
         Items ``[Q, G * size]`` (0 on padding) and their groups (-1 on padding).
     """
-    offsets, item = groups
-    shape = (len(users), (len(offsets) - 1) * size)
+    shape = (len(users), (len(groups[0]) - 1) * size)
     lists, label = np.zeros(shape, np.int32), np.full(shape, -1, np.int32)
-    slots = np.empty(size, np.int64)
+    _fill_groups(users, groups, key, np.empty(size, np.int64), lists, label)
+    return lists, label
+
+
+@compiled
+def _fill_groups(
+    users: NDArray[np.integer],
+    groups: tuple[NDArray[np.int64], NDArray[np.int32]],
+    key: tuple[int, int],
+    slots: NDArray[np.int64],
+    lists: NDArray[np.int32],
+    label: NDArray[np.int32],
+) -> None:
+    """Fill lists of padding; `slots` is room for those of one group."""
+    (offsets, item), size = groups, len(slots)
     for row in range(len(users)):
         # The complement of the user keeps this stream apart from that of the user's list.
         state = stream(key[0], key[1], -1 - users[row])
@@ -395,11 +431,12 @@ def group_lists(
             for place in range(min(size, stop - start)):
                 lists[row, group * size + place] = item[slots[place]]
                 label[row, group * size + place] = group
-    return lists, label
 
 
 @compiled
-def draw_slots(start: int, stop: int, state: np.uint64, out: NDArray[np.int64]) -> np.uint64:
+def draw_slots(
+    start: int | np.int64, stop: int, state: np.uint64, out: NDArray[np.int64]
+) -> np.uint64:
     """Fill `out` with distinct slots of ``[start, stop)``, all of them if they are too few.
 
     Floyd's algorithm: every set of slots is equally likely; the rest of `out` is left alone.

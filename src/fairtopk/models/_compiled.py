@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from fairtopk.errors import InputError
 from fairtopk.kernels.threads import recycled, run_all
 from fairtopk.models import _kernels as kernels
-from fairtopk.models._kernels import CERTAIN, Dropout, Floats, Pairs, Sides
+from fairtopk.models._kernels import CERTAIN, EACH, Dropout, Filled, Floats, Pairs, Sides
 
 # Blocks depend on the batch alone. More than a few cost more than they balance: at 27,000 items
 # a pass forward and backward takes 6 % longer with 16 of them than with 8.
@@ -141,7 +141,8 @@ class Pass:
             torch.index_select(weights.network_item, 0, self.rows[items], out=inputs)
         hidden, output = inputs @ weights.item_layer.T, self.output.numpy()
         sides = Sides(vectors.numpy(), hidden.numpy()[:, : len(output)])
-        filled = (scores, self.gate)
+        words = np.full(-(-len(output) // 8), EACH)
+        filled = Filled(scores, self.gate, words, words.view(np.uint8))
         kernels.score_pairs(pairs, self.users, sides, output, self.dropout, filled)
         if self.layers:
             first = hidden.new_empty(len(places[0]), hidden.shape[1])

@@ -46,24 +46,33 @@ class Dropout(NamedTuple):
     keep: int  # how many of a draw's 256 values keep a unit, from 1; at 256 nothing is drawn
 
 
-@compiled
 def group_pairs(item: NDArray[np.int32], n_items: int) -> Pairs:
     """Return the slots of lists, ``[Q, L]``, by item; those of an item in their given order."""
-    offsets = np.zeros(n_items + 1, np.int64)
-    for row in range(item.shape[0]):
-        for slot in range(item.shape[1]):
-            offsets[item[row, slot] + 1] += 1
-    for one in range(n_items):
-        offsets[one + 1] += offsets[one]
-    following = offsets[:-1].copy()  # where the next pair of each item goes
     rows, slots = np.empty(item.size, np.int32), np.empty(item.size, np.int32)
+    offsets = np.zeros(n_items + 2, np.int64)  # one more than there will be
+    _fill_pairs(item, offsets, rows, slots)
+    return Pairs(offsets[:-1], rows, slots)
+
+
+@compiled
+def _fill_pairs(
+    item: NDArray[np.int32],
+    offsets: NDArray[np.int64],
+    rows: NDArray[np.int32],
+    slots: NDArray[np.int32],
+) -> None:
     for row in range(item.shape[0]):
         for slot in range(item.shape[1]):
-            place = following[item[row, slot]]
+            offsets[item[row, slot] + 2] += 1
+    for one in range(2, len(offsets)):
+        offsets[one] += offsets[one - 1]
+    # Now the offset after an item's is where its first pair goes, and in the end its own end.
+    for row in range(item.shape[0]):
+        for slot in range(item.shape[1]):
+            place = offsets[item[row, slot] + 1]
             rows[place] = row
             slots[place] = slot
-            following[item[row, slot]] += 1
-    return Pairs(offsets, rows, slots)
+            offsets[item[row, slot] + 1] += 1
 
 
 @compiled
@@ -113,6 +122,15 @@ class Sides(NamedTuple):
     hidden: Floats  # halves of the hidden layer, [rows, units]; no units for a product alone
 
 
+class Filled(NamedTuple):
+    """What `score_pairs` fills."""
+
+    scores: Floats  # [Q, L]
+    gate: NDArray[np.uint8]  # [n_pairs, units], or [0, units] where no gradient is to follow
+    words: NDArray[np.uint64]  # room for the draws of a pair, eight to a word; before, `EACH`
+    kept: NDArray[np.uint8]  # the same memory, a draw to a byte
+
+
 @summing
 def score_pairs(
     pairs: Pairs,
@@ -120,7 +138,7 @@ def score_pairs(
     items: Sides,
     weight: Floats,
     dropout: Dropout,
-    filled: tuple[Floats, NDArray[np.uint8]],
+    filled: Filled,
 ) -> None:
     """Fill the scores of the pairs of some items.
 
@@ -130,13 +148,10 @@ def score_pairs(
         items: These items, q and i.
         weight: Output weights of the hidden layer, b, ``[units]``.
         dropout: Of the hidden layer.
-        filled: The scores, ``[Q, L]``, and the gates, ``[n_pairs, units]``, or ``[0, units]``
-            where no gradient is to follow.
+        filled: What is filled.
     """
-    scores, gate = filled
+    scores, gate, words, kept = filled
     units, zero = len(weight), scores.dtype.type(0)
-    words = np.full((units + 7) // 8, EACH)
-    kept = words.view(np.uint8)
     for one in range(len(pairs.offsets) - 1):
         for pair in range(pairs.offsets[one], pairs.offsets[one + 1]):
             row, slot = pairs.row[pair], pairs.slot[pair]

@@ -121,7 +121,7 @@ class ListSampler:
         self.n_queries, self.n_pairs = len(self.n_relevant), len(train.item)
         known = np.flatnonzero(data.group >= 0).astype(np.int32)
         offsets = csr.offsets_of(data.group[known], self.n_groups)
-        self.by_group = (offsets, known[csr.stable_order(data.group[known], offsets)])
+        self.by_group = (offsets, known[np.argsort(data.group[known], kind="stable")])
 
     def draw(self, users: NDArray[np.integer], *, epoch: int) -> Batch:
         """Return the lists that `users` have in `epoch`: lines 2 and 3 of Algorithm 1."""
