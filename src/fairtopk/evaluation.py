@@ -182,7 +182,7 @@ def sizes_without(
 
     Args:
         users: Whose lists, ``[Q]``.
-        offsets: Of the items that a user's list lacks.
+        offsets: CSR offsets of the items that a user's list lacks.
         item: Those items.
         group: Group numbers of all items, -1 unknown, ``[n_items]``.
         n_groups: How many groups there are, G.

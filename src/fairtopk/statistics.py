@@ -25,7 +25,7 @@ from fairtopk.metrics.intervals import LEVELS, RESAMPLES, means_with_intervals
 from fairtopk.tensors import Floats, Values, doubles
 from fairtopk.terminal import shown
 
-PAST_END = 1e-12  # by which the NDCG that is asked for may lie past the end of a front
+PAST_END = 1e-12  # by which the wanted NDCG may lie past the end of a front
 BITS, VALUES = 8, 256  # of a byte
 FLIPS = 10_000
 FLIPPED_AT_ONCE = 2**22  # signs that come from one stream
@@ -81,7 +81,7 @@ class Front(NamedTuple):
         ndcg_ci95: A 95 % interval of each, by bootstrap over seeds, ``[P, 2]``.
         gap_ci95: The same, ``[P, 2]``.
         on_front: Whether no other point dominates it, ``[P]``.
-        share: Of the resamples, those in which it is on their front, ``[P]``.
+        share: Share of the resamples that have it on their front, ``[P]``.
         hypervolume: The area that the points dominate.
         ci95: A 95 % interval of it, by bootstrap over seeds.
         n_seeds: How many seeds all this rests on.
@@ -178,7 +178,7 @@ def front(ndcg: Values, gap: Values, *, reference: tuple[float, float], seed: in
         ndcg: By seed and point, such as a value of C; the higher the better, ``[S, P]``.
         gap: From 0, the lower the better, ``[S, P]``. A point that is NaN for some seed is NaN.
         reference: As of `hypervolume`.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
     """
     columns = _checked_points(ndcg, gap, dimensions=2)
     worst = _checked_point("reference", reference)
@@ -319,13 +319,13 @@ class Difference(NamedTuple):
 def paired_difference(a: Values, b: Values, *, seed: int = 0) -> Difference:
     """Return what changes from a to b, two results on the same queries.
 
-    With up to 13 queries all signs are tried, else 10,000 draws of them: then `p` is at least
+    Up to 13 queries, all signs are counted; beyond, 10,000 draws of them: then `p` is at least
     1 / 10,001.
 
     Args:
         a: One value per query, finite, NaN where undefined, ``[Q]``.
         b: The same of the other result, ``[Q]``.
-        seed: Of the resamples and of the signs.
+        seed: Seed of the resamples and of the signs.
 
     Example:
         >>> import numpy as np
@@ -345,7 +345,7 @@ def paired_differences(
     Args:
         a: Name of each metric, and its values of the same queries, ``[Q]``.
         b: The same of the other result.
-        seed: Of the resamples and of the signs.
+        seed: Seed of the resamples and of the signs.
     """
     for side, given in (("a", a), ("b", b)):
         if not isinstance(given, Mapping) or not given:

@@ -11,7 +11,7 @@ from paper_runs import REAL, Made, failed
 
 from fairtopk.reporting.results import Sweep
 from fairtopk.reproduce.figures import has_seeds
-from fairtopk.reproduce.output import missing_words
+from fairtopk.reproduce.output import missing_sentences
 from fairtopk.reproduce.views import PaperView, folders, weight_of
 
 pytestmark = pytest.mark.slow  # the paper's tables, pages and figures are written once
@@ -113,7 +113,7 @@ def test_a_method_that_failed_is_told_without_where_files_are(made: Made) -> Non
 
 def test_data_of_the_paper_that_is_not_here_is_told(made: Made) -> None:
     assert (
-        "The paper&#39;s MovieLens-20M-D, Netflix-20M: that data was not at hand" in made.page
+        "The paper&#39;s MovieLens-20M-D, Netflix-20M: not available" in made.page
     )
 
 
@@ -131,10 +131,10 @@ def test_models_that_are_gone_leave_out_pictures_and_say_so(made: Made) -> None:
 
 def test_many_runs_that_are_not_done_are_told_by_data(made: Made, tmp_path: Path) -> None:
     names = [cell.name for cell in made.planned.cells]
-    told = missing_words(made.planned, Sweep("", [], []), set(), tmp_path)
+    told = missing_sentences(made.planned, Sweep("", [], []), set(), tmp_path)
     of_data = [name for name in names if name.startswith("synthetic/")]
     assert f"synthetic: {len(of_data)} runs are not trained to the end." in told
-    few = missing_words(made.planned, Sweep("", [], []), set(names[3:]), tmp_path)
+    few = missing_sentences(made.planned, Sweep("", [], []), set(names[3:]), tmp_path)
     assert few[:3] == [f"{name}: not trained to the end." for name in names[:3]]
 
 

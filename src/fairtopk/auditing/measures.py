@@ -17,24 +17,16 @@ from fairtopk.auditing.rankings import Attribute, Labelled, Rankings
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.sums import Doubles, Floats, GroupSums
 from fairtopk.lists.batch import order
-from fairtopk.metrics import chance
-from fairtopk.metrics.gaps import (
-    NOTIONS,
-    CheckedLists,
-    Tops,
-    measured,
-    rank_exposure,
-    representation,
-    summarise_tops,
-)
+from fairtopk.metrics import chance, gaps
+from fairtopk.metrics.gaps import Tops
 from fairtopk.metrics.other import score_spread
 from fairtopk.terminal import Progress
 
 BLOCK_CELLS = 2**22  # of a padded table, unless one list is longer
 LOWEST = -1e18  # its exponential is 0, and float32 holds its square
 BY_RANK = ("rank_exposure_gap", "representation_gap")  # gaps that need no scores
-SHARES = {"rank_exposure": rank_exposure, "representation": representation}
-N_NOTIONS = len(NOTIONS)  # as compiled loops can read it
+SHARES = {"rank_exposure": gaps.rank_exposure, "representation": gaps.representation}
+N_NOTIONS = len(gaps.NOTIONS)  # as compiled loops can read it
 NEXT_SEED = 2**32  # from a block to the next, so that no two lists share their shuffles
 
 Counts = NDArray[np.int64]
@@ -97,13 +89,13 @@ def measure(
     names = [f"ndcg@{k}" for k in ks] if rankings.relevance is not None else []
     names += ["score_spread"] if rankings.scored else []
     lists = {name: np.empty(n_queries, np.float32) for name in names}
-    notions = NOTIONS if rankings.scored else BY_RANK
-    gaps = [f"{gap}{form}@{k}" for form in ("", "_signed") for gap in notions for k in ks]
+    notions = gaps.NOTIONS if rankings.scored else BY_RANK
+    of_gaps = [f"{gap}{form}@{k}" for form in ("", "_signed") for gap in notions for k in ks]
     shares = [f"{share}@{k}" for share in SHARES for k in ks]
     found = [
         AttributeMeasures(
             attribute=one,
-            gaps={name: np.empty(n_queries, np.float32) for name in gaps},
+            gaps={name: np.empty(n_queries, np.float32) for name in of_gaps},
             shares={name: np.empty((n_queries, len(one.names)), np.float32) for name in shares},
             at_rank=np.zeros((len(one.names), n_places), np.int64),
             reach=np.zeros(n_places, np.int64),
@@ -249,13 +241,13 @@ def _add_values(
     wanted |= found.gaps
 
     def columns(tops: Tops) -> Tensor:
-        values = summarise_tops(tops, ks)
+        values = gaps.summarise_tops(tops, ks)
         shares = [share(tops).permute(0, 2, 1).flatten(1) for share in SHARES.values()]
         return torch.cat([torch.stack([values[name] for name in wanted], dim=1), *shares], 1)
 
     grades = block.scores.new_zeros(1, 1) if relevance is None else relevance
-    checked = CheckedLists(block.scores, block.mask, grades, group, n_groups)
-    table = measured(columns, checked, ks).numpy()
+    checked = gaps.CheckedLists(block.scores, block.mask, grades, group, n_groups)
+    table = gaps.measured(columns, checked, ks).numpy()
     for column, values in enumerate(wanted.values()):
         values[query] = table[:, column]
     for place, values in enumerate(found.shares.values()):
@@ -280,7 +272,7 @@ class ChanceSums:
 
     def __init__(self, n_groups: int, ks: Sequence[int], shuffles: int, seed: int) -> None:
         self.ks, self.shuffles, self.seed = list(ks), shuffles, seed
-        self.cells = [(gap, k) for gap in NOTIONS for k in ks]
+        self.cells = [(gap, k) for gap in gaps.NOTIONS for k in ks]
         self.floor = torch.zeros(3, len(self.cells), dtype=torch.float64)
         self.with_two = self.with_named = 0
         # Sums over lists: observed, and of each shuffle; what is expected is known without.
@@ -307,7 +299,7 @@ class ChanceSums:
             named = lists.group[both].clamp(max=1)
             two = lists._replace(exposure=lists.exposure[both], group=named, size=size[both])
             two_tops = chance.tops_of_labelled(two, ks)
-            self.expected += n_both * chance.expected_gaps(two_tops, NOTIONS)
+            self.expected += n_both * chance.expected_gaps(two_tops, gaps.NOTIONS)
             self.with_named += n_both
         sums = [gap_totals(chance.tops_of_labelled(lists, ks))]
         for first in range(0, self.shuffles, chance.SHUFFLES_AT_ONCE):
@@ -317,10 +309,10 @@ class ChanceSums:
             )
             sums.append(torch.stack(parts).sum(0))
             yield (first + at_once) / self.shuffles
-        gaps, shares = torch.cat(sums).tensor_split([len(self.cells)], dim=1)
-        self.gaps += gaps
+        of_gaps, shares = torch.cat(sums).tensor_split([len(self.cells)], dim=1)
+        self.gaps += of_gaps
         # Groups that no list of the block has may be missing at the end.
-        self.shares[:, : lists.size.shape[1]] += shares.reshape(len(gaps), -1, len(ks))
+        self.shares[:, : lists.size.shape[1]] += shares.reshape(len(of_gaps), -1, len(ks))
         self.seed += NEXT_SEED
 
     def result(

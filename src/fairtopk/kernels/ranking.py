@@ -173,7 +173,7 @@ def fill_exponentials(
 
 
 class Top(NamedTuple):
-    """The best scores of each row, and two sums over all of it, NaN where not asked for."""
+    """The best scores of each row, and two sums over all of it, NaN if left out."""
 
     column: NDArray[np.int32]  # where they stand, -1 past the end of a row with fewer, [Q, k]
     scores: Floats  # never rising, -inf past the end, [Q, k]
@@ -198,7 +198,7 @@ def top_of(
         scores: Finite, or -inf for what is not there.
         k: How many.
         left_out: Items that count as not there; left out, none do.
-        log_sums: Whether sums of exponentials, and the spread, are asked for.
+        log_sums: Whether to compute sums of exponentials, and the spread.
     """
     queries, n = scores.shape
     if left_out is None:

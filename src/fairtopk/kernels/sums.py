@@ -261,7 +261,7 @@ def _fill_shuffles(
         lists: The lists.
         gives: What each place gives; exposures are filled in, ``[H + 1, 3]``.
         cut_of: The first top that each place is in, ``[H + 1]``.
-        key: Of the random numbers.
+        key: Key of the random numbers.
         room: For one list at a time.
         sums: Filled, ``[3, Q, R, G * K]``.
     """
@@ -333,7 +333,7 @@ def drawn_sums(
         size: Known items of each group in the whole list, ``[Q, G]``.
         ks: Where to cut.
         rounds: How many shuffles.
-        key: Of the random numbers.
+        key: Key of the random numbers.
     """
     (n_lists, n_groups), n_places = size.shape, min(heads.exposure.shape[1], ks[-1])
     shape = (n_lists, rounds, n_groups, len(ks))

@@ -27,7 +27,7 @@ _borrowed = 0  # threads that `run_all` has to itself; 0: as many as torch has
 
 LARGE = 2**20  # bytes; less is not worth keeping
 ALIGNMENT = 64  # bytes
-KEPT = 8  # arrays; those not asked for the longest are let go
+KEPT = 8  # arrays; the least recently used are released
 _lock = threading.Lock()
 _kept: list[tuple[NDArray[Any], weakref.ref[NDArray[Any]]]] = []
 _generators = threading.RLock()

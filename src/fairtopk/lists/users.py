@@ -167,7 +167,7 @@ def split(
     """Return the split that holds out each user's last ratings by time.
 
     Args:
-        data: The ratings, with times. Of equal times the later row is the later rating.
+        data: The ratings, with times. If times are equal, the later row is the later rating.
         test: Ratings per user to test on.
         validation: Ratings per user, before those, to choose settings by.
         min_ratings: Users with fewer ratings stay wholly in training and are counted. Left

@@ -166,7 +166,7 @@ def chance_floor(
         metric: "exposure_gap", "exposure_gap_released", "rank_exposure_gap" or
             "representation_gap".
         shuffles: The most shuffles of each list, at least 2.
-        seed: Of the shuffles.
+        seed: Seed of the shuffles.
 
     Example:
         >>> import torch
@@ -224,7 +224,7 @@ def floors_of_places(
         ks: Where to cut; they rise.
         first: Number of the first list among all that are shuffled.
         shuffles: The most shuffles of each list, at least 2.
-        seed: Of the shuffles.
+        seed: Seed of the shuffles.
     """
     several = (size > 0).sum(-1) > 1
     tables = (places.exposure, places.group, size)
@@ -331,7 +331,7 @@ class PValue(NamedTuple):
         gap: The mean signed gap: group 0 minus the rest.
         expected: Its exact mean under shuffled labels: 0, but for the released gap, which
             favours the larger group by itself.
-        shuffles: Of each list; 0 where no list has both sides.
+        shuffles: Shuffles of each list; 0 where no list has both sides.
     """
 
     p: float
@@ -365,7 +365,7 @@ def gap_p_value(
         metric: "exposure_gap", "exposure_gap_released", "rank_exposure_gap" or
             "representation_gap".
         shuffles: B; p is never below 1 / (B + 1).
-        seed: Of the shuffles.
+        seed: Seed of the shuffles.
 
     Example:
         >>> import torch

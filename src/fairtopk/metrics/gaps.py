@@ -26,16 +26,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairtopk import tensors
 from fairtopk.checks import checked_choice, checked_flag, checked_ks, checked_whole
 from fairtopk.kernels import sums
 from fairtopk.kernels.sums import Doubles, Lists, Places, list_sums, place_sums
-from fairtopk.tensors import (
-    Values,
-    by_blocks,
-    checked_groups,
-    checked_relevance,
-    checked_scores,
-)
+from fairtopk.tensors import Values
 
 Tops = sums.Tops[Tensor]
 CheckedLists = sums.Lists[Tensor]
@@ -59,12 +54,12 @@ def checked_lists(
 
     `count_unknown` makes items of unknown group, if there are any, one more group, the last.
     """
-    given, valid = checked_scores(scores, mask)
+    given, valid = tensors.checked_scores(scores, mask)
     grades, (group, n_groups) = NO_GRADES.to(given), (NO_GROUPS.to(given.device), 2)
     if relevance is not NO_GRADES:
-        grades = checked_relevance(relevance, given, valid)
+        grades = tensors.checked_relevance(relevance, given, valid)
     if groups is not NO_GROUPS:
-        group, n_groups = checked_groups(groups, given, valid)
+        group, n_groups = tensors.checked_groups(groups, given, valid)
     if count_unknown and (unknown := valid & (group < 0)).any():
         group, n_groups = group.masked_fill(unknown, n_groups), n_groups + 1
     return CheckedLists(given, valid, grades, group, n_groups)
@@ -82,14 +77,14 @@ def measured(
     `worth` is that of each place, ``[L]``; left out, 1 / log2(1 + rank).
     """
 
-    def block(*tensors: Tensor) -> Tensor:
-        scores, mask, grades, group = (one.contiguous().cpu().numpy() for one in tensors)
+    def block(*rows: Tensor) -> Tensor:
+        scores, mask, grades, group = (one.contiguous().cpu().numpy() for one in rows)
         some = Lists(scores, mask, grades, group, lists.n_groups)
         found = list_sums(some, ks, worth)
-        return measure(Tops(*map(torch.from_numpy, found))).to(tensors[0])
+        return measure(Tops(*map(torch.from_numpy, found))).to(rows[0])
 
     by_slot = [table.expand_as(lists.scores) for table in (lists.relevance, lists.group)]
-    return by_blocks(block, lists.scores, lists.mask, *by_slot, n_groups=lists.n_groups)
+    return tensors.by_blocks(block, lists.scores, lists.mask, *by_slot, n_groups=lists.n_groups)
 
 
 def measured_at(
@@ -302,11 +297,10 @@ def _gap(
     notion: Notion, scores: Values, groups: Values, k: int, mask: Values | None, signed: bool
 ) -> Tensor:
     checked_flag("signed", signed)
-
-    def gap(tops: Tops) -> Tensor:
-        return named_gap(notion(named_and_rest(tops))) if signed else largest_gap(notion(tops))
-
-    return measured_at(gap, checked_lists(scores, groups, mask), k)
+    lists = checked_lists(scores, groups, mask)
+    if signed:
+        return measured_at(lambda tops: named_gap(notion(named_and_rest(tops))), lists, k)
+    return measured_at(lambda tops: largest_gap(notion(tops)), lists, k)
 
 
 def ndcg(scores: Values, relevance: Values, *, k: int, mask: Values | None = None) -> Tensor:
@@ -364,13 +358,12 @@ def summarise(
     """
     lists = checked_lists(scores, groups, mask, relevance=relevance)
     distinct = checked_ks(ks)
-
-    def columns(tops: Tops) -> Tensor:
-        return torch.stack(list(summarise_tops(tops, distinct).values()), dim=1)
-
-    values = measured(columns, lists, distinct).unbind(1)
+    values = measured(
+        lambda tops: torch.stack([*summarise_tops(tops, distinct).values()], dim=1),
+        *(lists, distinct),
+    )
     names = [f"{metric}@{k}" for metric in METRICS for k in distinct]
-    return {name: one.contiguous() for name, one in zip(names, values, strict=True)}
+    return {name: one.contiguous() for name, one in zip(names, values.unbind(1), strict=True)}
 
 
 def summarise_tops(tops: Tops, ks: Sequence[int]) -> dict[str, Tensor]:

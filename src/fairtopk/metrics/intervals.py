@@ -59,7 +59,7 @@ def mean_with_interval(values: Values, *, seed: int = 0) -> Mean:
 
     Args:
         values: One value per query, finite, NaN where undefined, ``[Q]``.
-        seed: Of the 1,000 resamples of all queries, the undefined ones among them.
+        seed: Seed of the 1,000 resamples of all queries, the undefined ones among them.
 
     Example:
         >>> import torch
@@ -74,7 +74,7 @@ def means_with_intervals(metrics: Mapping[str, Values], *, seed: int = 0) -> dic
 
     Args:
         metrics: Name of each metric, and its values of the same queries, ``[Q]``.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
     """
     if not isinstance(metrics, Mapping) or not metrics:
         raise InputError(
@@ -118,7 +118,7 @@ class Resampled:
 
     Args:
         columns: Values of each list by key, NaN where undefined, ``[Q]``.
-        seed: Of the 1,000 resamples of lists.
+        seed: Seed of the 1,000 resamples of lists.
     """
 
     def __init__(self, columns: Mapping[Key, Floats], *, seed: int) -> None:
@@ -210,7 +210,7 @@ def rsp(
             unknown group take places in the top and count in no group.
         k: Length of the top of the list; from L on it is the whole list.
         mask: False on padding, and on items that are not to be ranked, ``[Q, L]``.
-        seed: Of the 1,000 resamples.
+        seed: Seed of the 1,000 resamples.
 
     Returns:
         The value, from 0 to sqrt(G - 1), and the chance of each group; NaN where fewer than two
@@ -223,8 +223,9 @@ def rsp(
         >>> found.value, found.by_group
         (1.0, (0.0, 0.5))
     """
-    counted = gaps.measured_at(group_counts, gaps.checked_lists(scores, groups, mask), k)
-    return overalls({"rsp": counted}, _spread, seed)["rsp"]
+    lists, ks = gaps.checked_lists(scores, groups, mask), (checked_whole("k", k, least=1),)
+    counts = {"rsp": gaps.measured(group_counts, lists, ks)}
+    return parities_of_counts(counts, ks, seed=seed)[f"rsp@{k}"]
 
 
 def reo(
@@ -250,8 +251,10 @@ def reo(
         (0.0, 1.0)
     """
     lists = gaps.checked_lists(scores, groups, mask, relevance=relevance)
-    counted = gaps.measured_at(group_counts, _relevant_only(lists), k)
-    return overalls({"reo": counted}, _spread, seed)["reo"]
+    ks = (checked_whole("k", k, least=1),)
+    relevant = lists._replace(group=lists.group.masked_fill(lists.relevance <= 0, -1))
+    counts = {"reo": gaps.measured(group_counts, relevant, ks)}
+    return parities_of_counts(counts, ks, seed=seed)[f"reo@{k}"]
 
 
 def parities(
@@ -281,9 +284,10 @@ def parities(
 
 def parity_counts(lists: gaps.CheckedLists, ks: Sequence[int]) -> dict[str, Tensor]:
     """Return `group_counts` of all items and of relevant ones, by the name of their parity."""
+    relevant = lists._replace(group=lists.group.masked_fill(lists.relevance <= 0, -1))
     return {
         "rsp": gaps.measured(group_counts, lists, ks),
-        "reo": gaps.measured(group_counts, _relevant_only(lists), ks),
+        "reo": gaps.measured(group_counts, relevant, ks),
     }
 
 
@@ -313,15 +317,9 @@ def parities_of_counts(
         for name, counted in counts.items()
         for column, k in enumerate(ks)
     }
-    return overalls(sums, _spread, seed)
-
-
-def _relevant_only(lists: gaps.CheckedLists) -> gaps.CheckedLists:
-    return lists._replace(group=lists.group.masked_fill(lists.relevance <= 0, -1))
-
-
-def _spread(chances: Tensor) -> Tensor:
-    return chances.std(-1, correction=0) / chances.mean(-1)
+    return overalls(
+        sums, lambda chances: chances.std(-1, correction=0) / chances.mean(-1), seed
+    )
 
 
 def impact_ratio(
@@ -345,7 +343,7 @@ def impact_ratio(
         mask: False on padding, ``[Q, L]``; left out, there is none.
         metric: The gap whose notion of getting something is meant: "rank_exposure_gap",
             "exposure_gap", "exposure_gap_released" or "representation_gap".
-        seed: Of the 1,000 resamples.
+        seed: Seed of the 1,000 resamples.
 
     Returns:
         The value, in [0, 1], and what each group gets; NaN where the lists have fewer than two
@@ -413,7 +411,7 @@ def overalls(
         sums: Numerators of each group, then denominators, ``[Q, 2 G]``; all of the same lists,
             which are resampled once.
         value: Takes ratios of at least two groups, ``[..., G]``.
-        seed: Of the resamples.
+        seed: Seed of the resamples.
     """
     seed = checked_whole("seed", seed, least=0)
     columns = [one.double().cpu() for one in sums.values()]

@@ -202,17 +202,8 @@ def heading(metric: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def page_definitions() -> dict[str, str]:
-    """Return the definitions that pages of runs show, by label."""
-    return {heading(name): TERMS[name].definition for name in ON_PAGES}
-
-
-def logged_label(name: str) -> str:
-    """Return the label of a number of the log."""
-    if not name.startswith("valid_"):
-        return LOGGED.get(name, name)
-    metric, _, k = name.removeprefix("valid_").partition("@")
-    return f"Validation: {label(metric)}, K = {k}"
+# The definitions that pages of runs show, by label.
+PAGE_DEFINITIONS = {heading(name): TERMS[name].definition for name in ON_PAGES}
 
 
 def lists_label(lists: dict[str, Any]) -> str:

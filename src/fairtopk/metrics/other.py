@@ -8,7 +8,8 @@ NDKL: how far the groups in each prefix of a list are from those in the whole li
 Group AUC: how well the scores of a list tell one group from the others.
 
 Softmax exposure shrinks when scores get flatter, with the order unchanged. So a softmax gap is
-read beside the spread of the scores, or at a temperature that gives two models one entropy.
+read together with the spread of the scores, or at a temperature that gives two models one
+entropy.
 """
 
 import math
@@ -258,7 +259,12 @@ def entropy(scores: Values, *, mask: Values | None = None) -> Tensor:
         >>> entropy(torch.tensor([[5.0, 5.0], [900.0, 0.0]]))
         tensor([0.6931, 0.0000])
     """
-    return by_blocks(_entropy, *checked_scores(scores, mask))
+    return by_blocks(
+        lambda held, valid: torch.special.entr(
+            held.masked_fill(~valid, -torch.inf).softmax(-1)
+        ).sum(-1),
+        *checked_scores(scores, mask),
+    )
 
 
 def matched_temperature(scores: Values, *, target: float, mask: Values | None = None) -> float:
@@ -320,12 +326,6 @@ def _spread(scores: Tensor, mask: Tensor) -> Tensor:
     mean = scores.masked_fill(~mask, 0).sum(-1, keepdim=True) / n
     deviation = (scores - mean).masked_fill(~mask, 0)
     return ((deviation**2).sum(-1) / n[:, 0]).sqrt().clamp(min=SMALLEST_SPREAD)
-
-
-def _entropy(scores: Tensor, mask: Tensor) -> Tensor:
-    exposure = scores.masked_fill(~mask, -torch.inf).softmax(-1)
-    terms: Tensor = torch.special.entr(exposure)  # -e log e, and 0 at 0
-    return terms.sum(-1)
 
 
 def _entropy_and_slope(scores: Tensor, mask: Tensor, *, temperature: float) -> Tensor:

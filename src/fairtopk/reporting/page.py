@@ -20,7 +20,7 @@ from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 from fairtopk.auditing.records import is_loud
 from fairtopk.checks import checked_path
 from fairtopk.errors import InputError
-from fairtopk.metrics.names import LOGGED, heading, label, logged_label, page_definitions
+from fairtopk.metrics.names import LOGGED, PAGE_DEFINITIONS, heading, label
 from fairtopk.reporting.curves import Point, View, views_of
 from fairtopk.reporting.rankings import rankings_of
 from fairtopk.reporting.results import Rankings, Run, Sweep, collect, with_reranked
@@ -67,8 +67,8 @@ def report(
         raise InputError(f"{path} is a folder; name a file, such as {path / PAGE}")
     check_target(path, endings=(".html", ".htm"))
     sweep = collect(folder)
-    for words in sweep.left_out:
-        warnings.warn(words, stacklevel=2)
+    for sentence in sweep.left_out:
+        warnings.warn(sentence, stacklevel=2)
     views = views_of(sweep.results)
     load, rankings, reasons = cached_loader(), {}, []
     for place, view in enumerate(views):
@@ -188,7 +188,7 @@ def sweep_page(sweep: Sweep, views: list[View], rankings: dict[int, Rankings]) -
         logged=_logged(runs),
         alarms=alarms,
         warnings=[*warned, *disagreements(views)],
-        meanings=page_definitions(),
+        meanings=PAGE_DEFINITIONS,
         missing=sweep.missing,
         provenances=list(sharing.items()),
         runs=runs,
@@ -241,8 +241,11 @@ def _logged(runs: list[Run]) -> dict[str, str]:
     """Return the labels of what can be drawn over epochs, by name."""
     names = dict.fromkeys(name for run in runs for record in run.log for name in record)
     valid = [name for name in names if name.startswith("valid_") and not name.endswith("_p")]
-    shown = [name for name in valid if "_signed@" not in name and "_mse@" not in name]
-    return {name: logged_label(name) for name in (*shown, *LOGGED) if name in names}
+    labels = {}
+    for name in (one for one in valid if "_signed@" not in one and "_mse@" not in one):
+        metric, _, k = name.removeprefix("valid_").partition("@")
+        labels[name] = f"Validation: {label(metric)}, K = {k}"
+    return labels | {name: text for name, text in LOGGED.items() if name in names}
 
 
 def _flat(values: dict[str, Any], before: str = "") -> list[tuple[str, str]]:
@@ -290,7 +293,7 @@ def audit_page(record: dict[str, Any]) -> str:
                     )
                     for k in ks
                 ]
-                rows.append({"words": heading(gap), "cells": cells})
+                rows.append({"label": heading(gap), "cells": cells})
         gaps.append(rows)
     changes: list[tuple[str, dict[str, Any]]] = []
     if record["baseline"] is not None:

@@ -28,7 +28,7 @@ class ResultsTable:
 
     view: int  # place of the view
     gap: str  # such as `exposure_gap` or `exposure_gap_mse`
-    words: str  # the label of the gap
+    label: str  # of the gap
     ks: list[int]  # for each there are columns of NDCG, gap, chance level if known, signed gap
     floors: bool  # whether chance levels are known
     leaks: bool  # whether the group AUC is known
@@ -84,7 +84,7 @@ def _table(place: int, view: curves.View, gap: str, tests: curves.Tests) -> Resu
     return ResultsTable(
         view=place,
         gap=gap,
-        words=heading(gap),
+        label=heading(gap),
         ks=view.ks,
         floors=floors,
         leaks=any(AUC in point.values for point in view.points),

@@ -16,7 +16,7 @@ import polars as pl
 from pydantic import TypeAdapter
 
 from fairtopk import __version__
-from fairtopk.metrics.names import page_definitions
+from fairtopk.metrics.names import PAGE_DEFINITIONS
 from fairtopk.reporting.figures import STYLE, save
 from fairtopk.reporting.page import rendered
 from fairtopk.reporting.results import Result, Sweep, collect, with_reranked
@@ -37,7 +37,7 @@ from fairtopk.storage import read_text, replacing, write_text
 
 RUNS, PAGE = "runs", "index.html"
 FAILED = TypeAdapter(dict[str, str])  # runs and why they failed
-NAMED = 20  # runs that are not done, and are still told one by one
+NAMED = 20  # unfinished runs that are listed one by one; more are counted
 PAPER_DATA = ("MovieLens-20M-H", "MovieLens-20M-D", "Netflix-20M")
 MARKDOWN = str.maketrans({"|": r"\|", "*": r"\*", "<": r"\<"})
 
@@ -102,7 +102,7 @@ def write_paper(planned: Plan, out: Path) -> Path:
         ]
         for protocol in ("sampled", "full")
     )
-    missing = missing_words(planned, sweep, done, runs)
+    missing = missing_sentences(planned, sweep, done, runs)
     sections = _sections(sampled, full, facts, runs, missing)
     pictures = {}  # name of a figure to an address that holds its PNG itself
     for section in sections:
@@ -118,11 +118,11 @@ def write_paper(planned: Plan, out: Path) -> Path:
         "paper.html",
         {},
         title="Learning to rank with top-K fairness: the experiments again",
-        words=first_words(planned, facts),
+        summary=summary_sentences(planned, facts),
         missing=missing,
         sections=sections,
         pictures=pictures,
-        meanings=page_definitions(),
+        meanings=PAGE_DEFINITIONS,
     )
     write_text(out / PAGE, page)
     return out / PAGE
@@ -132,7 +132,7 @@ class Section(NamedTuple):
     """A part of the page."""
 
     title: str  # its heading
-    words: str  # what it is about
+    text: str  # what it is about
     figures: Sequence[Drawn] = ()  # with the pictures inside
     tables: Sequence[PaperTable] = ()  # shown below them
     folded: Sequence[PaperTable] = ()  # tables that are opened on demand
@@ -226,8 +226,8 @@ def _sections(
     ]
 
 
-def first_words(planned: Plan, facts: Facts) -> list[str]:
-    """Return what is said at the top of the page."""
+def summary_sentences(planned: Plan, facts: Facts) -> list[str]:
+    """Return the sentences at the top of the page."""
     seeds = ", ".join(str(seed) for seed in planned.extent.seeds)
     methods = dict.fromkeys(cell.config.method.name for cell in planned.cells)
     done = [cell for cell in planned.cells if cell.name in facts]
@@ -238,51 +238,55 @@ def first_words(planned: Plan, facts: Facts) -> list[str]:
         data.append(f"{found.title} ({next(names, 'no run is done')})")
     minutes = sum(fact.get("seconds", {}).get("training", 0.0) for fact in facts.values()) / 60
     spent = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
-    words = [
+    sentences = [
         f"{len(facts):,} of {len(planned.cells):,} runs of {len(methods)} methods "
         f"({', '.join(methods)}), seed {seeds}, by fairtopk {__version__}.",
         f"Data: {'; '.join(data)}.",
         f"Training took {spent}, added up over runs.",
     ]
     if planned.extent == QUICK:
-        words.append(
+        sentences.append(
             "This is the quick version: few weights and one seed. It shows that everything "
             "works, not what methods are worth."
         )
-    return words
+    return sentences
 
 
-def missing_words(planned: Plan, sweep: Sweep, done: set[str], runs: Path) -> list[str]:
-    """Return in words what was planned and is not there, and data that the paper has."""
+def missing_sentences(planned: Plan, sweep: Sweep, done: set[str], runs: Path) -> list[str]:
+    """Return sentences on planned runs that are missing, and on data of the paper."""
     try:
         failures = FAILED.validate_json(read_text(runs / FAILURES))
     except ValueError:
         failures = {}
     names = [cell.name for cell in planned.cells]
     absent = [name for name in names if name not in done]
-    words = []
+    sentences = []
     for name in absent:
         if name in failures:
             # Where files are on this machine is nobody else's business.
             why = re.sub(r"[^\s'\"]*[/\\](?=[^\s/\\])", "", failures[name])
-            words.append(f"{name}: failed, for {why}")
+            sentences.append(f"{name}: failed, for {why}")
     waiting = [name for name in absent if name not in failures]
     if len(waiting) <= NAMED:
-        words += [f"{name}: not trained to the end." for name in waiting]
+        sentences += [f"{name}: not trained to the end." for name in waiting]
     else:
         counts = Counter(name.partition("/")[0] for name in waiting)
-        words += [f"{of}: {n:,} runs are not trained to the end." for of, n in counts.items()]
-    words += [told for told in sweep.missing if told.split(" ")[0] not in absent]
+        sentences += [
+            f"{of}: {n:,} runs are not trained to the end." for of, n in counts.items()
+        ]
+    sentences += [one for one in sweep.missing if one.split(" ")[0] not in absent]
     others = {folder(one.run) for one in sweep.results}.difference(names)
     if others:
-        words.append(f"{len(others):,} other runs in the folder are no part of this: left out.")
+        sentences.append(
+            f"{len(others):,} other runs in the folder are not part of this: left out."
+        )
     at_hand = {found.paper for found in planned.found}
     not_here = [name for name in PAPER_DATA if name not in at_hand]
     if not_here:
-        words.append(
-            f"The paper's {', '.join(not_here)}: that data was not at hand, or not asked for."
+        sentences.append(
+            f"The paper's {', '.join(not_here)}: not available, or left out by --quick."
         )
-    return words
+    return sentences
 
 
 def write_figure(drawn: Drawn, out: Path) -> None:
