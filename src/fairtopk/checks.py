@@ -160,7 +160,16 @@ RULES = {
 
 def first_fault(error: ValidationError, values: Mapping[str, Any]) -> str:
     """Return what is wrong with one of the `values`: its path, the rule, what was given."""
-    fault = min(error.errors(), key=_unlikely)
+    # Each branch of a union has its fault; the branch that was meant is one whose type fits. A
+    # sequence that is too short because its entries are faulty comes last.
+    fault = min(
+        error.errors(),
+        key=lambda one: (
+            2
+            if one["type"] == "too_short" and one["input"]
+            else int(one["type"].endswith("_type"))
+        ),
+    )
     kind, message = fault["type"], fault["msg"]
     # The path of a key as the file has it, without what names branches of unions.
     parts: list[str] = []
@@ -184,11 +193,3 @@ def first_fault(error: ValidationError, values: Mapping[str, Any]) -> str:
         return f"{path}: {sentence}" if path else sentence
     rule = RULES.get(kind, f"must {message.removeprefix('Input should ')}")
     return f"{path} {rule}, got {reprlib.repr(fault['input'])}"
-
-
-def _unlikely(fault: Mapping[str, Any]) -> int:
-    """Return how unlikely a fault is the one that was made, from 0 on."""
-    if fault["type"] == "too_short" and fault["input"]:  # its entries are faulty, and told of
-        return 2
-    # Each branch of a union has its fault; the branch that was meant is one whose type fits.
-    return int(fault["type"].endswith("_type"))

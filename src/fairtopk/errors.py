@@ -82,16 +82,16 @@ def finishing_steps() -> Iterator[Callable[[], int | None]]:
     signal stops at once. Outside the main thread, where signals cannot be handled, there is
     none.
     """
-    asked: int | None = None
+    pending: int | None = None
 
     def note(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked is not None:
+        nonlocal pending
+        if pending is not None:
             stop(number)
-        asked = number
+        pending = number
 
     with handling(note, [signal.SIGINT, *ENDING]):
-        yield lambda: asked
+        yield lambda: pending
 
 
 @contextmanager

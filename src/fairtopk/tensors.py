@@ -75,11 +75,10 @@ def checked_groups(groups: Values, scores: Tensor, mask: Tensor) -> tuple[Tensor
             given = given.masked_fill(given < 0, MOST_GROUPS)
     rule = f"groups must be numbered from 0 to {MOST_GROUPS - 1}, and -1 where unknown"
     _refuse_outside((-1, MOST_GROUPS - 1), given, mask, rule)
-
-    def known(group: Tensor, mask: Tensor) -> Tensor:
-        return torch.where(mask & (group >= 0), group.to(torch.int16), -1)
-
-    group = by_blocks(known, given, mask)
+    group = by_blocks(
+        lambda some, inside: torch.where(inside & (some >= 0), some.to(torch.int16), -1),
+        *(given, mask),
+    )
     most = by_blocks(lambda labels: labels.amax()[None], group)
     return group, max(2, int(most.amax()) + 1)
 
