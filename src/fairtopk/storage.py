@@ -160,19 +160,6 @@ def memory_bytes() -> int | None:
         return machine
 
 
-def most_unpacked(packed: int) -> int:
-    """Return how many bytes may come of a packed file of so many."""
-    return max(LEAST_BOMB, MOST_UNPACKED * packed)
-
-
-def unpacks_to_much(what: str) -> InputError:
-    """Return the refusal of what is made to fill a machine."""
-    return InputError(
-        f"{what} unpacks to more than {MOST_UNPACKED} times its size, as no data does; do not "
-        f"trust it"
-    )
-
-
 def jsonable(value: Any) -> Any:
     """Return a value that JSON can hold: NaN and infinity become null, also in lists."""
     if isinstance(value, Mapping):

@@ -22,15 +22,8 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.checks import LARGEST_RELEVANCE, checked_path
-from fairtopk.data.columns import (
-    OPAQUE,
-    Origin,
-    as_polars,
-    first_line,
-    group_rows,
-    number_ids,
-    ratings_array,
-)
+from fairtopk.data import columns as cols
+from fairtopk.data.columns import Origin
 from fairtopk.data.groups import GroupRule, apply_rule, label_items
 from fairtopk.data.interactions import checksum, label_texts
 from fairtopk.data.tables import PARQUET, read_parquet, read_table
@@ -112,10 +105,10 @@ def read_source(
     names = [*columns.names(), *groups]
     if not isinstance(source, str | Path | Sequence):
         origin = Origin()
-        as_polars(source, names, origin)
+        cols.as_polars(source, names, origin)
         there = nw.from_native(source, eager_only=True).columns
         wanted = [*names, *(name for name in optional if name in there)]
-        return Table(as_polars(source, wanted, origin), origin)
+        return Table(cols.as_polars(source, wanted, origin), origin)
     paths, tables = _files_of(source), []
     for path in paths:
         if path.suffix.lower() in PARQUET:
@@ -130,7 +123,7 @@ def read_source(
             ids, numbers = [columns.query, columns.item], columns.names()[2:]
             frame, origin = read_file(path, ids, numbers, separator)
             present = [name for name in optional if name in frame.columns]
-        frame = as_polars(frame, [*names, *present], origin)
+        frame = cols.as_polars(frame, [*names, *present], origin)
         tables.append(Table(frame, origin, (path,)))
     if len(tables) == 1:
         return tables[0]
@@ -146,7 +139,7 @@ def read_source(
         joined = pl.concat((frame.select(common) for frame in frames), how="vertical_relaxed")
     except pl.exceptions.PolarsError as error:
         raise InputError(
-            f"{name_of(paths)} do not fit together as one table: {first_line(error)}"
+            f"{name_of(paths)} do not fit together as one table: {cols.first_line(error)}"
         ) from error
     starts = np.cumsum([0, *map(len, frames)]).tolist()
     parts = tuple((start, table.origin) for start, table in zip(starts, tables, strict=False))
@@ -266,10 +259,10 @@ class Rankings:
 def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
     """Return the lists of a table, refusing values missing and an item twice in a list."""
     frame, origin = table.frame, table.origin
-    query, query_ids = number_ids(frame[columns.query], origin)
-    item, item_ids = number_ids(frame[columns.item], origin)
+    query, query_ids = cols.number_ids(frame[columns.query], origin)
+    item, item_ids = cols.number_ids(frame[columns.item], origin)
     ordering = columns.ordering()
-    score, relevance = ratings_array(frame[ordering], EVERYTHING, origin), None
+    score, relevance = cols.ratings_array(frame[ordering], EVERYTHING, origin), None
     if columns.score is None:
         if score.min() < 0:
             raise InputError(
@@ -279,9 +272,9 @@ def rankings_of(table: Table, columns: Columns, *, local: bool) -> Rankings:
         score = -score
     if columns.relevance is not None:
         grades = (0.0, LARGEST_RELEVANCE)
-        relevance = ratings_array(frame[columns.relevance], grades, origin)
-    offsets, item, row = group_rows(
-        (query, query_ids), (item, item_ids), words="query {} ranks", place=origin.row
+        relevance = cols.ratings_array(frame[columns.relevance], grades, origin)
+    offsets, item, row = cols.group_rows(
+        (query, query_ids), (item, item_ids), phrase="query {} ranks", place=origin.row
     )
     if row is not None:
         score = score[row]
@@ -401,7 +394,7 @@ def attribute_of_items(
 
     With `compare`, labels that contradict those of the rankings' own table are refused.
     """
-    texts = _texts(as_polars(table, [column], origin)[column])
+    texts = _texts(cols.as_polars(table, [column], origin)[column])
     if texts is not None and texts.is_null().all():
         raise InputError(
             f"no item of {origin.name} has a label in column {column!r}: all of it is empty"
@@ -457,7 +450,7 @@ def numbered_as(attribute: Attribute, names: Sequence[str]) -> Attribute:
 
 def _texts(labels: pl.Series) -> pl.Series | None:
     """Return labels as text, NaN and an empty text as null; None if they are no labels."""
-    if labels.dtype.is_nested() or labels.dtype in OPAQUE:
+    if labels.dtype.is_nested() or labels.dtype in cols.OPAQUE:
         return None
     known = labels.fill_nan(None) if labels.dtype.is_float() else labels
     return known.cast(pl.String).replace("", None).alias("label")

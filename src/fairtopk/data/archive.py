@@ -107,21 +107,25 @@ class Archive:
         """Return the first bytes of one file, enough for some lines; all if `limit` is -1."""
         if self._sizes[name] == 0:
             return b""
+        member = None if self._zip is None else self._zip.getinfo(name)
+        packed = self._sizes[name] if member is None else member.compress_size
+        most = max(storage.LEAST_BOMB, storage.MOST_UNPACKED * packed)
         try:
-            if self._zip is not None:
-                member = self._zip.getinfo(name)
-                if member.file_size > storage.most_unpacked(member.compress_size):
-                    raise storage.unpacks_to_much(self.where(name))
-                with self._zip.open(member) as packed:
-                    return packed.read(limit)
-            with storage.open_file(self._folder / name) as file:
-                if not name.endswith(".gz"):
-                    return file.read(limit)
-                most = storage.most_unpacked(self._sizes[name])
-                data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
-            if len(data) > most:
-                raise storage.unpacks_to_much(self.where(name))
-            return data
+            if self._zip is not None and member is not None:
+                if member.file_size <= most:
+                    with self._zip.open(member) as part:
+                        return part.read(limit)
+            else:
+                with storage.open_file(self._folder / name) as file:
+                    if not name.endswith(".gz"):
+                        return file.read(limit)
+                    data = gzip.GzipFile(fileobj=file).read(limit if limit >= 0 else most + 1)
+                if len(data) <= most:
+                    return data
+            raise InputError(
+                f"{self.where(name)} unpacks to more than {storage.MOST_UNPACKED} times its "
+                f"size, as no data does; do not trust it"
+            )
         except InputError:
             raise
         except DAMAGE as error:
@@ -143,7 +147,7 @@ class Archive:
     def find(self, line: str, *, usual: Iterable[str], what: str) -> str:
         """Return the file whose first line matches the pattern `line`.
 
-        Of several matches the one with a usual name is taken, else the largest: MovieLens 100K
+        If several match, the one with a usual name is taken, else the largest: MovieLens 100K
         ships its ratings once whole and ten times in parts.
         """
         matches = self.find_all(line)

@@ -206,13 +206,13 @@ def group_rows(
     owner: tuple[NDArray[np.int32], pl.Series],
     item: tuple[NDArray[np.int32], pl.Series],
     *,
-    words: str,
+    phrase: str,
     place: Callable[[int], str],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64] | None]:
     """Return rows grouped by owner (user or query), refusing an item that an owner has twice.
 
-    Owners and items are the number of each row, and the ids by number; `words` are what owners
-    are called and do in an error: "user {} rates".
+    Owners and items are the number of each row, and the ids by number; `phrase` says in an
+    error what an owner does: "user {} rates".
 
     Returns:
         Where each owner's rows start, ``[n_owners + 1]``; the item of each grouped row; and the
@@ -228,7 +228,7 @@ def group_rows(
     if later >= 0:
         first, again = (int(row if order is None else order[row]) for row in (earlier, later))
         raise InputError(
-            f"{place(again)}: {words.format(repr(owner_ids[int(owners[again])]))} item "
+            f"{place(again)}: {phrase.format(repr(owner_ids[int(owners[again])]))} item "
             f"{item_ids[int(items[later])]!r} again (first in {place(first)}); keep one"
         )
     return offsets, items, order

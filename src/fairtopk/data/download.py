@@ -51,8 +51,8 @@ def download(
 ) -> Download:
     """Return the file at `url`, fetched to `target` unless it is there already.
 
-    What an earlier call left in ``NAME.part`` is kept and only the rest asked for. A file that
-    is there with another checksum is replaced, once the new one is complete.
+    What an earlier call left in ``NAME.part`` is kept, and only the rest is requested. A file
+    with another checksum is replaced, once the new one is complete.
 
     Args:
         url: Where the file is published.

@@ -17,14 +17,8 @@ from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
 from fairtopk.checks import LARGEST_RELEVANCE
-from fairtopk.data.columns import (
-    Origin,
-    as_polars,
-    check_names,
-    group_rows,
-    number_ids,
-    refuse_text,
-)
+from fairtopk.data import columns as cols
+from fairtopk.data.columns import Origin
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 from fairtopk.data.interactions import Grouped, checksum, label_texts
 from fairtopk.errors import InputError, KindError
@@ -76,7 +70,7 @@ def read_rows(
         groups = GroupRule(columns.group)
     taken = [columns.query, columns.relevance, columns.item]
     others = [*taken, groups.column if isinstance(groups, GroupRule) else None]
-    table = as_polars(frame, [other for other in others if other is not None], origin)
+    table = cols.as_polars(frame, [other for other in others if other is not None], origin)
 
     names = columns.features
     if names is not None and (isinstance(names, str) or not isinstance(names, Sequence)):
@@ -98,7 +92,7 @@ def read_rows(
                 f"a feature of {origin.name} is called {feature!r}, which is kept for the "
                 f"column of that meaning; rename it, or name the features to leave it out"
             )
-    features = as_polars(frame, list(names), origin)
+    features = cols.as_polars(frame, list(names), origin)
     values = np.empty(features.shape, np.float32)
     for place, column in enumerate(features):
         values[:, place] = _numbers(column, origin)
@@ -118,7 +112,7 @@ def read_rows(
 
 def _numbers(values: pl.Series, origin: Origin) -> NDArray[np.float32]:
     if not (values.dtype.is_numeric() or values.dtype == pl.Boolean):
-        refuse_text(values, origin)
+        cols.refuse_text(values, origin)
     numbers: NDArray[np.float32] = values.cast(pl.Float32).to_numpy(writable=True)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
@@ -193,7 +187,9 @@ class Features(Grouped):
             InputError: A column is absent or named twice, a value is missing or no finite
                 number, a document is twice in a query, or the groups fit no row.
         """
-        check_names({"query": query, "relevance": relevance}, {"item": item, "group": group})
+        cols.check_names(
+            {"query": query, "relevance": relevance}, {"item": item, "group": group}
+        )
         columns = FeatureColumns(query, relevance, features, item, group)
         return read_rows(frame, columns, groups=as_rule(groups), origin=Origin(), name=name)
 
@@ -252,9 +248,9 @@ def features_from(
     """
     values, relevance, origin = rows.values, rows.relevance, rows.origin
     row = np.arange(len(values))
-    query, query_ids = number_ids(rows.query, origin)
+    query, query_ids = cols.number_ids(rows.query, origin)
     items = pl.Series("item", row) if rows.item is None else rows.item
-    item, item_ids = number_ids(items, origin)
+    item, item_ids = cols.number_ids(items, origin)
     group = np.full(len(values), -1, np.int32)
     group_names: tuple[str, ...] = ()
     if isinstance(groups, GroupRule) and rows.ruled is not None:
@@ -272,8 +268,8 @@ def features_from(
             f"{rows.place(one)}: relevance must lie between 0 and {LARGEST_RELEVANCE:g}, got "
             f"{relevance[one]:g} (the gain is 2^relevance - 1; use grades, such as 0 to 4)"
         )
-    offsets, item, order = group_rows(
-        (query, query_ids), (item, item_ids), words="query {} holds", place=rows.place
+    offsets, item, order = cols.group_rows(
+        (query, query_ids), (item, item_ids), phrase="query {} holds", place=rows.place
     )
     if order is not None:
         row, values, relevance, group = order, values[order], relevance[order], group[order]

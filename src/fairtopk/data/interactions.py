@@ -20,15 +20,8 @@ import polars as pl
 from narwhals.typing import IntoDataFrame
 from numpy.typing import NDArray
 
-from fairtopk.data.columns import (
-    Origin,
-    as_polars,
-    check_names,
-    group_rows,
-    number_ids,
-    ratings_array,
-    times_array,
-)
+from fairtopk.data import columns as cols
+from fairtopk.data.columns import Origin
 from fairtopk.data.groups import GroupRule, Groups, apply_rule, as_rule, label_items
 
 # NDCG's gain is 2^rating - 1: past 10 one item outweighs a thousand others.
@@ -141,7 +134,7 @@ class Interactions(Grouped):
             InputError: A column is absent, a value missing or out of range, a pair there twice,
                 or the groups fit no item.
         """
-        check_names({"user": user, "item": item}, {"rating": rating, "time": time})
+        cols.check_names({"user": user, "item": item}, {"rating": rating, "time": time})
         columns, rule = Columns(user, item, rating, time), as_rule(groups)
         if isinstance(rule, GroupRule):
             rule = apply_rule(frame, item=item, rule=rule, origin=Origin())
@@ -221,16 +214,18 @@ def interactions_from(
     rating_range: tuple[float, float] = RATING_RANGE,
 ) -> Interactions:
     """Return the interactions of a table, checked; `Interactions.from_frame` for loaders."""
-    table = as_polars(frame, [name for name in astuple(columns) if name is not None], origin)
-    user, user_ids = number_ids(table[columns.user], origin)
-    item, item_ids = number_ids(table[columns.item], origin)
+    table = cols.as_polars(
+        frame, [name for name in astuple(columns) if name is not None], origin
+    )
+    user, user_ids = cols.number_ids(table[columns.user], origin)
+    item, item_ids = cols.number_ids(table[columns.item], origin)
     rating: NDArray[np.floating] = np.ones(len(table), np.float32)
     if columns.rating is not None:
-        rating = ratings_array(table[columns.rating], rating_range, origin)
-    time = times_array(table[columns.time], origin) if columns.time is not None else None
+        rating = cols.ratings_array(table[columns.rating], rating_range, origin)
+    time = cols.times_array(table[columns.time], origin) if columns.time is not None else None
 
-    offsets, item, order = group_rows(
-        (user, user_ids), (item, item_ids), words="user {} rates", place=origin.row
+    offsets, item, order = cols.group_rows(
+        (user, user_ids), (item, item_ids), phrase="user {} rates", place=origin.row
     )
     if order is not None:
         rating = rating[order]

@@ -1,4 +1,4 @@
-"""MovieLens in its three published layouts, told apart by what the files hold.
+"""MovieLens in its three published layouts, recognised by what the files hold.
 
 - 100K: ``u.data`` (tabs) and ``u.item`` (bars, one flag per genre, latin-1)
 - 1M and 10M: ``ratings.dat`` and ``movies.dat`` (``::``; 1M in latin-1, 10M in UTF-8)

@@ -227,7 +227,7 @@ def grouped(
     """Return the interactions of tables as read, checked, with what was found in `notes`.
 
     A known data set that is not whole is worth a warning; one published data set under the name
-    of another, told apart by its counts, is refused. A file at `path` that is not the published
+    of another, recognised by its counts, is refused. A file at `path` that is not the published
     one, by its MD5 where that is known, is worth a note.
     """
     columns, known = tables.columns, KNOWN[name]

@@ -27,16 +27,8 @@ from numpy.typing import NDArray
 from fairtopk.checks import checked_choice, checked_kind, checked_number, checked_whole
 from fairtopk.data.interactions import Interactions
 from fairtopk.errors import InputError, KindError
+from fairtopk.kernels import random
 from fairtopk.kernels.compiled import compiled, inlined
-from fairtopk.kernels.random import (
-    advance,
-    alias_table,
-    below,
-    normal,
-    normals,
-    stream,
-    uniform,
-)
 from fairtopk.terminal import shown
 
 N_FACTORS = 8
@@ -111,15 +103,15 @@ def draw_truth(
     n_users: int, n_items: int, group_shares: tuple[float, ...], *, seed: int
 ) -> Truth:
     """Return users and items drawn at random, the items in groups of these shares."""
-    tastes = normals(seed, TASTES, np.empty(n_users * N_FACTORS))
-    factors = normals(seed, FACTORS, np.empty(n_items * N_FACTORS))
+    tastes = random.normals(seed, TASTES, np.empty(n_users * N_FACTORS))
+    factors = random.normals(seed, FACTORS, np.empty(n_items * N_FACTORS))
     factors *= (TASTE_VARIANCE / N_FACTORS) ** 0.5
-    quality = normals(seed, QUALITY, np.empty(n_items)) * (1.0 - TASTE_VARIANCE) ** 0.5
-    popularity = np.abs(normals(seed, POPULARITY, np.empty(n_items))) ** POPULARITY_POWER
+    quality = random.normals(seed, QUALITY, np.empty(n_items)) * (1.0 - TASTE_VARIANCE) ** 0.5
+    popularity = np.abs(random.normals(seed, POPULARITY, np.empty(n_items))) ** POPULARITY_POWER
     # Every group is spread evenly over the order of popularity: multiples of the golden ratio
     # modulo 1 fill the unit interval evenly from the first on, so every run of items in that
     # order has nearly its share of each group.
-    places = (normals(seed, GROUPS, np.empty(1)) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
+    places = (random.normals(seed, GROUPS, np.empty(1)) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
     ends = np.round(np.cumsum(group_shares) * n_items)
     group = np.empty(n_items, np.int32)
     group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
@@ -235,14 +227,14 @@ def make_synthetic(shape: SyntheticShape, *, bias: float = 1.0, seed: int = 0) -
     # The items as users come across them and grade them.
     against = bias * (truth.group == 0)
     log_weight = truth.log_popularity - SEEN_LESS * against
-    keep, alias = alias_table(np.exp(log_weight))
+    keep, alias = random.alias_table(np.exp(log_weight))
     handicap = (GRADED_LOWER * against).astype(np.float32)
     catalogue = Catalogue(truth.item_factors, truth.quality, log_weight, keep, alias, handicap)
     # Each item is rated once at least, in random order at even distances; the users choose the
     # others.
     item = np.full(shape.n_ratings, -1, np.int32)
     places = np.arange(shape.n_items) * shape.n_ratings // shape.n_items
-    item[places] = np.argsort(normals(seed, FIRST_RATERS, np.empty(shape.n_items)))
+    item[places] = np.argsort(random.normals(seed, FIRST_RATERS, np.empty(shape.n_items)))
     offsets, recorded = _offsets(shape, seed), np.empty(shape.n_ratings, np.float32)
     slots = Slots(offsets, item, recorded, time=np.empty(shape.n_ratings, np.int64))
     fill = partial(fill_users, seed, truth.user_factors, catalogue, slots)
@@ -278,7 +270,7 @@ def _offsets(shape: SyntheticShape, seed: int) -> NDArray[np.int64]:
 
     Beyond the least, ratings are in proportion to the users' activity, up to half of the items.
     """
-    activity = np.exp(ACTIVITY_SPREAD * normals(seed, ACTIVITY, np.empty(shape.n_users)))
+    activity = np.exp(ACTIVITY_SPREAD * random.normals(seed, ACTIVITY, np.empty(shape.n_users)))
     total = shape.n_ratings - LEAST_PER_USER * shape.n_users
     most = shape.n_items // 2 - LEAST_PER_USER
     # What passes `most` falls to the others, so the factor of proportion has to be searched.
@@ -325,7 +317,7 @@ def make_documents(
         n_lists: Number of lists.
         length: Documents of each.
         bias: What the grades of the minor group are short of its quality.
-        seed: Of everything random.
+        seed: Seed of everything random.
     """
     checked_whole("n_lists", n_lists, least=1, most=MOST_DOCUMENTS)
     checked_whole("length", length, least=1, most=MOST_DOCUMENTS // n_lists)
@@ -423,7 +415,7 @@ def _fill_users(
     for user in range(first, last):
         start, stop = offsets[user], offsets[user + 1]
         taste, missing, left = tastes[user], 0, search.limit
-        state = stream(seed, np.int64(ROWS), user)
+        state = random.stream(seed, np.int64(ROWS), user)
         if search.resumed and user == first:
             state = search.state[0]
         for slot in range(start, stop):
@@ -437,49 +429,49 @@ def _fill_users(
                 slot += 1
                 continue
             left -= 1
-            state = advance(state)
-            place = uniform(state) * len(taken)
+            state = random.advance(state)
+            place = random.uniform(state) * len(taken)
             seen = int(place)
             if place - seen >= catalogue.keep[seen]:
                 seen = catalogue.alias[seen]
             if taken[seen]:
                 continue
-            state = advance(state)
-            if uniform(state) < _chance(_utility(taste, catalogue, seen)):
+            state = random.advance(state)
+            if random.uniform(state) < _chance(_utility(taste, catalogue, seen)):
                 item[slot] = seen
                 taken[seen] = True
                 missing -= 1
         if missing > 0:
             for seen in range(len(taken)):
-                state = advance(state)
+                state = random.advance(state)
                 log_wait[seen] = np.inf
                 if not taken[seen]:
                     chance = _chance(_utility(taste, catalogue, seen))
                     log_rate = catalogue.log_weight[seen] + math.log(chance)
-                    log_wait[seen] = math.log(-math.log(1.0 - uniform(state))) - log_rate
+                    log_wait[seen] = math.log(-math.log(1.0 - random.uniform(state))) - log_rate
             search.state[0] = state
             return user
         for slot in range(start, stop):
             taken[item[slot]] = False
         # What is likeliest is chosen first, but not rated first.
         for slot in range(stop - 1, start, -1):
-            state = advance(state)
-            other = start + below(state, slot - start + 1)
+            state = random.advance(state)
+            other = start + random.below(state, slot - start + 1)
             item[slot], item[other] = item[other], item[slot]
         for slot in range(start, stop):
-            state = advance(state)
+            state = random.advance(state)
             rated = np.int64(item[slot])  # as above, or numba types `_utility` twice
-            felt = _utility(taste, catalogue, rated) + NOISE * normal(state)
-            state = advance(state)
+            felt = _utility(taste, catalogue, rated) + NOISE * random.normal(state)
+            state = random.advance(state)
             recorded[slot] = felt - catalogue.handicap[rated]
-        state = advance(state)
-        now = EARLIEST + below(state, np.int64(YEARS))
+        state = random.advance(state)
+        now = EARLIEST + random.below(state, np.int64(YEARS))
         for slot in range(start, stop):
             time[slot] = now
-            state = advance(state)
-            mean = MEAN_PAUSE if uniform(state) < PAUSE_CHANCE else MEAN_GAP
-            state = advance(state)
-            now += int(-math.log(1.0 - uniform(state)) * mean)
+            state = random.advance(state)
+            mean = MEAN_PAUSE if random.uniform(state) < PAUSE_CHANCE else MEAN_GAP
+            state = random.advance(state)
+            now += int(-math.log(1.0 - random.uniform(state)) * mean)
     return last
 
 
