@@ -145,18 +145,14 @@ def _curves(results: list[Result]) -> dict[str, list[Point]]:
             name = curve[0].run.method
             named[f"{name} ({', '.join(parts)})" if parts else name] = curve
 
-    def weight(result: Result) -> tuple[str, float]:
-        return result.run.weight or ("", 0.0)
-
     # Methods without a weight come first.
     order = sorted(named, key=lambda name: (named[name][0].run.weight is not None, name))
-    return {
-        name: [
-            point_of(name, found)
-            for found in sorted(_grouped(named[name], weight), key=lambda of: weight(of[0]))
-        ]
-        for name in order
-    }
+    found = {}
+    for name in order:
+        points = _grouped(named[name], lambda result: result.run.weight or ("", 0.0))
+        points.sort(key=lambda of: of[0].run.weight or ("", 0.0))
+        found[name] = [point_of(name, results) for results in points]
+    return found
 
 
 def point_of(curve: str, results: list[Result]) -> Point:

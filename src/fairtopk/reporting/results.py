@@ -353,7 +353,7 @@ def _reranked_result(
     unmet, of = record["unmet"], record["lists"]
     if unmet:
         missing.append(
-            f"{name}: {unmet:,} of {of:,} lists of {path.name} have not what was asked for."
+            f"{name}: {unmet:,} of {of:,} lists of {path.name} do not meet the targets."
         )
     spread = (found.get("score_spread") or {}).get("mean")
     queries = _per_query(name, path, found, missing)

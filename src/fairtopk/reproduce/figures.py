@@ -28,7 +28,7 @@ from fairtopk.terminal import number
 
 WIDTH, HEIGHT = 7.4, 2.3  # of a figure and of a row of panels, in inches
 FLOOR, WALL = 0.9, 2.5  # of K-SONG's NDCG and gap, where panels end at most
-MARGIN = 0.05  # beside the outermost point
+MARGIN = 0.05  # next to the outermost point
 BLIND = {BASE: "o", NAMES["song"]: "s", NAMES["listnet"]: "D"}  # with their markers
 TRADE_OFFS = (
     "exposure_gap",
@@ -233,7 +233,7 @@ def protocols(views: Sequence[PaperView], full: Mapping[str, PaperView]) -> Draw
         "catalogue.",
         EDGE,
     ]
-    return Drawn("protocols", "Sampled lists beside the full catalogue", grid(rows), notes)
+    return Drawn("protocols", "Sampled lists and the full catalogue", grid(rows), notes)
 
 
 FAIR = NAMES["kso-red"]
@@ -318,7 +318,7 @@ def falls_of(
     words = f"On up to {rankings.MOST_LISTS:,} of the test lists, evenly spaced."
     if left_out:
         words += (
-            f" Not told, for data, models or the colour-blind run could not be loaded again: "
+            f" Left out, since data, models or the colour-blind run could not be loaded again: "
             f"{'; '.join(left_out)}."
         )
     return found, words

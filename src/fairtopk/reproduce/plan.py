@@ -1,10 +1,10 @@
 """The paper's experiments as cells of a sweep, on the data sets found in a folder.
 
-Of each kind the largest data set is taken. C is the paper's, for training lists of 10 + 300. At
+The largest data set of each kind is taken. C is the paper's, for training lists of 10 + 300. At
 C = 0 KSO-RED, SO-RED and NG-DE are K-SONG, and DELTR is ListNet: these are trained once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,35 +63,26 @@ def find_data(folder: Path | None, *, quick: bool) -> list[PaperData]:
         return [embedded()]
     if not folder.is_dir():
         raise InputError(f"--data {folder} is not a folder; give the one that holds the data")
-    found = [*_movielens(folder, quick=quick), *([] if quick else _netflix(folder))]
-    return [embedded(), *found]
-
-
-def _movielens(folder: Path, *, quick: bool) -> Iterator[PaperData]:
+    found = [embedded()]
     for source, (start, size) in MOVIELENS.items():
         if quick and source != "movielens-100k":
             continue
         paths = sorted(folder.glob(f"{start}*.zip")) or sorted(folder.glob(f"{start}*/"))
-        if paths:
-            for title, rule in GROUPINGS.items():
-                data = {"source": source, "path": str(paths[0]), "groups": rule}
-                paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
-                yield PaperData(
-                    f"MovieLens {size}, {title}",
-                    data,
-                    paper=paper.get(title) if size == "20M" else None,
-                    small=size == "100K",
-                )
-            return
-
-
-def _netflix(folder: Path) -> Iterator[PaperData]:
+        if not paths:
+            continue
+        for title, rule in GROUPINGS.items():
+            data = {"source": source, "path": str(paths[0]), "groups": rule}
+            paper = {"horror": "MovieLens-20M-H", "documentary": "MovieLens-20M-D"}
+            named = paper.get(title) if size == "20M" else None
+            small = size == "100K"
+            found.append(PaperData(f"MovieLens {size}, {title}", data, named, small))
+        break
+    if quick:
+        return found
     rule = GROUPINGS[BEFORE_1990]
-    for pattern in NETFLIX:
-        if paths := sorted(folder.glob(pattern)):
-            data = {"source": "netflix", "path": str(paths[0]), "groups": rule}
-            yield PaperData(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")
-            return
+    if paths := [path for pattern in NETFLIX for path in sorted(folder.glob(pattern))]:
+        data = {"source": "netflix", "path": str(paths[0]), "groups": rule}
+        return [*found, PaperData(f"Netflix, {BEFORE_1990}", data, paper="Netflix-20M")]
     ratings, items = (folder / name for name in NETFLIX_PART)
     if ratings.is_file() and items.is_file():
         columns = {"user": "user_id", "item": "item_id", "rating": "rating"}
@@ -104,7 +95,8 @@ def _netflix(folder: Path) -> Iterator[PaperData]:
             "split": "random",
             "min_ratings": 20,
         }
-        yield PaperData(f"Netflix (a part), {BEFORE_1990}", part)
+        found.append(PaperData(f"Netflix (a part), {BEFORE_1990}", part))
+    return found
 
 
 class Extent(NamedTuple):
@@ -145,30 +137,26 @@ def paper_cells(found: Sequence[PaperData], extent: Extent) -> list[Cell]:
         protocols=("sampled", "full"), rerank=tuple(rerank), rerank_of=("k-song",)
     )
     cells: list[Cell] = []
+    c = list(extent.c)
     for one in found:
         base = {
             "data": one.data,
             "training": SMALL if one.small else {},
             "evaluation": {"k": list(KS), "select_k": TRAINED_K},
         }
-        methods = [{"k": TRAINED_K, **method} for method in _methods(one, extent)]
+        methods: list[dict[str, Any]] = [
+            *({"name": name} for name in ("k-song", "song", "listnet")),
+            # The slowest first, so that no core runs one alone at the end.
+            {"name": "robust", "c": list(extent.share)},
+            *({"name": name, "c": list(extent.adversary)} for name in ("dpr-rsp", "dpr-reo")),
+            *({"name": name, "c": c} for name in ("kso-red", "so-red", "ng-de", "deltr")),
+            {"name": "kso-red", "preset": "paper", "c": c},
+        ]
+        if any(word in one.title for word in ABLATED):
+            for name in ("so-red", "kso-red"):
+                others = [gamma for gamma in GAMMAS if gamma != METHODS[name].gamma_u]
+                methods.append({"name": name, "c": list(extent.ablation), "gamma_u": others})
+        methods = [{"k": TRAINED_K, **method} for method in methods]
         grid = {"seed": list(extent.seeds), "method": methods}
         cells += cells_of(base, grid, afterwards, where=one.title)
     return sorted(cells, key=lambda cell: cell.config.seed)
-
-
-def _methods(found: PaperData, extent: Extent) -> Iterator[dict[str, Any]]:
-    c = list(extent.c)
-    for name in ("k-song", "song", "listnet"):
-        yield {"name": name}
-    # The slowest first, so that no core runs one alone at the end.
-    yield {"name": "robust", "c": list(extent.share)}
-    for name in ("dpr-rsp", "dpr-reo"):
-        yield {"name": name, "c": list(extent.adversary)}
-    for name in ("kso-red", "so-red", "ng-de", "deltr"):
-        yield {"name": name, "c": c}
-    yield {"name": "kso-red", "preset": "paper", "c": c}
-    if any(word in found.title for word in ABLATED):
-        for name in ("so-red", "kso-red"):
-            others = [gamma for gamma in GAMMAS if gamma != METHODS[name].gamma_u]
-            yield {"name": name, "c": list(extent.ablation), "gamma_u": others}

@@ -66,7 +66,7 @@ def percent(share: float) -> str:
     return UNDEFINED if share != share else f"{100 * share:+.1f} %"
 
 
-LARGE = 1e5  # C of its table, beside 0
+LARGE = 1e5  # the C of its table other than 0
 KS = (50, 100, 200)
 Published = dict[str, list[tuple[float, float]]]  # measure to mean and deviation at each K
 
@@ -168,7 +168,7 @@ def points_table(view: PaperView) -> PaperTable:
 
 
 def time_table(views: Sequence[PaperView], facts: Facts) -> PaperTable:
-    """Return how long training took by data set and method, beside the paper's minutes."""
+    """Return training times by data set and method, next to the paper's minutes."""
     rows, records = [], []
     curves = [(view, name, points) for view in views for name, points in view.curves.items()]
     for view, name, points in curves:
@@ -211,7 +211,7 @@ def time_table(views: Sequence[PaperView], facts: Facts) -> PaperTable:
 def flattening_table(view: PaperView, falls: Sequence[FallOfPoint], why: str) -> PaperTable:
     """Return which share of the fall of each softmax gap is flatter scores, on sampled lists.
 
-    `why` says in words what could not be told; it is empty if all could.
+    `why` is a sentence on what could not be measured; empty if everything was.
     """
     rows, records = [], []
     for point, runs, seeds in falls:
@@ -297,7 +297,17 @@ def spread_tables(view: PaperView) -> list[PaperTable]:
             f"seeds; the interval is by bootstrap over users. It tells that these models "
             f"differ, not that other seeds would. What is {BASE} itself is left out."
         )
-        cells = _differences(points, view.base, names)
+        of_base = {one.run.seed: user_values(one, names) for one in view.base.results}
+        cells = Cells()
+        for point in points:
+            before, after = paired_values(point, of_base, names) or ({}, {})
+            changes = {name: after[name] - before[name] for name in before}
+            for name, change in (means_with_intervals(changes) if changes else {}).items():
+                low, high = change.ci95
+                text = f"{change.mean:+.2g} [{low:+.2g}, {high:+.2g}]"
+                figures = {"difference": change.mean, "low": low, "high": high}
+                figures["users"] = change.n
+                cells[point.name, name] = text if change.n else UNDEFINED, figures
         tables.append(_laid_out(view, "differences", words, cells, note, base=view.base))
     return tables
 
@@ -305,30 +315,30 @@ def spread_tables(view: PaperView) -> list[PaperTable]:
 def _laid_out(
     view: PaperView, kind: str, words: str, cells: Cells, note: str, base: Point | None = None
 ) -> PaperTable:
-    """Return cells in the paper's layout, beside its own where they are not differences."""
+    """Return cells in the paper's layout, next to its own unless they are differences."""
     paper = base is None and view.paper == PUBLISHED_OF
-    beside = folders(base) if base is not None else ()
+    base_runs = folders(base) if base is not None else ()
     rows: list[Row] = []
     records: list[dict[str, Any]] = []
     for (method, c), published in PUBLISHED.items():
         point = view.at(method, c)
         own = folders(point) if point is not None else ()
-        if beside and own == beside:
+        if base_runs and own == base_runs:
             continue
-        runs = (*own, *beside)
+        runs = (*own, *base_runs)
         for measure, title in MEASURES.items():
             texts: list[str] = []
             for k in view.ks:
-                text, told = NOT_RUN, dict[str, Any]()
+                text, figures = NOT_RUN, dict[str, Any]()
                 if point is not None:
-                    text, told = cells.get((point.name, f"{measure}@{k}"), NO_VALUES)
+                    text, figures = cells.get((point.name, f"{measure}@{k}"), NO_VALUES)
                 texts.append(text)
                 if paper:
                     mean, deviation = published[measure][KS.index(k)]
                     texts.append(f"{mean:.4f} ({deviation:.4f})")
-                    told = told | {"paper_mean": mean, "paper_std": deviation}
+                    figures = figures | {"paper_mean": mean, "paper_std": deviation}
                 about = {"method": method, "c": c, "metric": measure, "k": k}
-                records.append(about | told | {"runs": " ".join(runs)})
+                records.append(about | figures | {"runs": " ".join(runs)})
             weight = {0.0: "0", LARGE: "100K"}[c] if method != BASE else ""
             rows.append(Row((method, weight, title, *texts), runs))
     columns = (", ours", ", paper") if paper else ("",)
@@ -361,24 +371,6 @@ def _deviations(points: Sequence[Point], names: list[str]) -> tuple[Cells, Cells
                 (over_users, "std_over_users", mean_std, len(stds)),
             ):
                 text = f"{shown(mean)} ({number(deviation, digits=2)})"
-                told = {"mean": mean, key: deviation, "seeds": seeds}
-                cells[point.name, name] = (UNDEFINED if mean != mean else text), told
+                figures = {"mean": mean, key: deviation, "seeds": seeds}
+                cells[point.name, name] = (UNDEFINED if mean != mean else text), figures
     return over_seeds, over_users
-
-
-def _differences(points: Sequence[Point], base: Point, names: list[str]) -> Cells:
-    """Return the differences of points from the base, user by user, with their intervals."""
-    of_base = {result.run.seed: user_values(result, names) for result in base.results}
-    cells = Cells()
-    for point in points:
-        pair = paired_values(point, of_base, names)
-        if pair is None:
-            continue
-        before, after = pair
-        changes = means_with_intervals({name: after[name] - before[name] for name in before})
-        for name, change in changes.items():
-            low, high = change.ci95
-            text = f"{change.mean:+.2g} [{low:+.2g}, {high:+.2g}]" if change.n else UNDEFINED
-            told = {"difference": change.mean, "low": low, "high": high, "users": change.n}
-            cells[point.name, name] = text, told
-    return cells

@@ -15,20 +15,9 @@ from fairtopk.metrics.names import MSE, TERMS
 from fairtopk.metrics.names import PROTOCOLS as LABELS
 from fairtopk.reporting.curves import Point, seed_mean
 from fairtopk.reporting.figures import slug
+from fairtopk.reproduce import views as paper
 from fairtopk.reproduce.tables import PaperTable, Row, measured, percent, shown
-from fairtopk.reproduce.views import (
-    BASE,
-    LOSS,
-    NAMES,
-    Choice,
-    Facts,
-    PaperView,
-    by_seed,
-    change_of,
-    choose,
-    folders,
-    weight_of,
-)
+from fairtopk.reproduce.views import LOSS, PaperView
 from fairtopk.statistics import hypervolume
 from fairtopk.terminal import number
 
@@ -36,7 +25,7 @@ GAPS = {gap: TERMS[gap].short for gap in ("exposure_gap", "rank_exposure_gap")}
 PROTOCOLS = {name: LABELS[name] for name in ("sampled", "full")}
 PUBLISHED = {f"exposure_gap{MSE}": "Eq. 9, squared", "exposure_gap_released": "as released"}
 REACH = 0.1  # of K-SONG's NDCG, below which a point adds nothing to an area
-OURS = NAMES["kso-red"]
+OURS = paper.NAMES["kso-red"]
 AREA = (
     f"The area of all pairs of NDCG and gap that some point of the method is at least as good "
     f"as, between K-SONG's gap and no gap, and between {100 * (1 - REACH):g} % and all of its "
@@ -86,21 +75,21 @@ def _area_table(name: str, title: str, columns: Sequence[Area]) -> PaperTable:
             ours = _areas(view, _penalised(view).get(OURS, []), gap, k)
             area = seed_mean([*areas.values()])
             ahead = seed_mean([areas[seed] - ours[seed] for seed in areas if seed in ours])
-            text, told = "not measured", dict[str, Any]()
+            text, figures = "not measured", dict[str, Any]()
             if area.seeds:
-                told = {"share": area.mean, "low": area.low, "high": area.high}
-                told |= {"seeds": area.seeds, "ahead": ahead.mean}
-                told |= {"ahead_low": ahead.low, "ahead_high": ahead.high}
+                figures = {"share": area.mean, "low": area.low, "high": area.high}
+                figures |= {"seeds": area.seeds, "ahead": ahead.mean}
+                figures |= {"ahead_low": ahead.low, "ahead_high": ahead.high}
                 several = area.seeds > 1
                 interval = f"±{100 * area.half:.1f}" if several else "(one seed)"
                 text = f"{100 * area.mean:.1f} % {interval}"
                 if several and ahead.seeds > 1 and method != OURS:
                     text += f" ({100 * ahead.mean:+.1f} ±{100 * ahead.half:.1f})"
             cells.append(text)
-            own = [run for point in points for run in folders(point)]
+            own = [run for point in points for run in paper.folders(point)]
             runs += own
             about = {"method": method, "protocol": view.protocol, "gap": gap, "k": k}
-            records.append(about | told | {"runs": " ".join(own)})
+            records.append(about | figures | {"runs": " ".join(own)})
         rows.append(Row((method, *cells), tuple(dict.fromkeys(runs))))
     header = ("Method", *(words for *_, words in columns))
     return PaperTable(name, title, header, rows, records, [AREA], ruled=False)
@@ -118,8 +107,8 @@ def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, 
     if view.base is None or not points:
         return {}
     names = (f"ndcg@{k}", f"{gap}@{k}")
-    ndcgs, gaps = ([by_seed(point, name) for point in points] for name in names)
-    blind = [by_seed(view.base, name) for name in names]
+    ndcgs, gaps = ([paper.by_seed(point, name) for point in points] for name in names)
+    blind = [paper.by_seed(view.base, name) for name in names]
     seeds = set.intersection(*({r.run.seed for r in one.results} for one in points))
     found = {}
     for seed in sorted(seeds):
@@ -133,17 +122,18 @@ def _areas(view: PaperView, points: list[Point], gap: str, k: int) -> dict[int, 
     return found
 
 
-def choice_table(view: PaperView, facts: Facts) -> PaperTable:
+def choice_table(view: PaperView, facts: paper.Facts) -> PaperTable:
     """Return the smallest gap of each method for 1 % of NDCG, in- against post-processing."""
     base, ndcg = view.base, f"ndcg@{view.k}"
     rows, records = [], []
     for gap, (name, points) in product(GAPS, _penalised(view).items()):
         if base is None:
             break
-        found = choose(points, base, gap, view.k, facts)
-        point, runs, metric = found.point, folders(found.point), f"{gap}@{view.k}"
+        found = paper.choose(points, base, gap, view.k, facts)
+        point, runs, metric = found.point, paper.folders(found.point), f"{gap}@{view.k}"
         loss, cut = (
-            change_of(by_seed(point, of), by_seed(base, of)).mean for of in (ndcg, metric)
+            paper.change_of(paper.by_seed(point, of), paper.by_seed(base, of)).mean
+            for of in (ndcg, metric)
         )
         needs = "yes" if name in view.reranked or "labels" in name else "no"
         cells = (GAPS[gap], name, needs, found.label, found.how)
@@ -193,8 +183,8 @@ MEASURES = {
     "rank_exposure_gap": "By rank",
 }
 SIGNED = "rank_exposure_gap_signed"
-BLIND = (NAMES["song"], NAMES["listnet"])
-CHANCE = f"{BASE}, labels shuffled"
+BLIND = (paper.NAMES["song"], paper.NAMES["listnet"])
+CHANCE = f"{paper.BASE}, labels shuffled"
 NOTES = [
     "± is a 95 % interval over seeds, by Student's t; with one seed there is none. Changes are "
     "from K-SONG of the same seeds, averaged over these. Signed: below 0, the named group gets "
@@ -203,60 +193,64 @@ NOTES = [
 ]
 
 
-def chosen_tables(view: PaperView, full: PaperView | None, facts: Facts) -> list[PaperTable]:
+def chosen_tables(
+    view: PaperView, full: PaperView | None, facts: paper.Facts
+) -> list[PaperTable]:
     """Return what is chosen for each gap on sampled lists, and what it gives by protocol."""
     tables: list[PaperTable] = []
     if view.base is None:
         return tables
     for gap in GAPS:
         choices = {
-            name: choose(points, view.base, gap, view.k, facts)
+            name: paper.choose(points, view.base, gap, view.k, facts)
             for name, points in _penalised(view).items()
         }
         tables += [_chosen_table(gap, choices, of) for of in (view, full) if of is not None]
     return tables
 
 
-def _chosen_table(gap: str, choices: Mapping[str, Choice], view: PaperView) -> PaperTable:
+def _chosen_table(gap: str, choices: Mapping[str, paper.Choice], view: PaperView) -> PaperTable:
     """Return what chosen weights give by a view's protocol, at every K."""
     # Name, point, weight in words and how it was chosen, of each method of the view.
     lines: list[tuple[str, Point, str, str]] = []
     of_base: dict[str, dict[int, float]] = {}
     if view.base is not None:
-        lines += [(name, view.base, "none", "") for name in (BASE, CHANCE)]
+        lines += [(name, view.base, "none", "") for name in (paper.BASE, CHANCE)]
         others = [name for name in BLIND if name in view.curves]
         lines += [(name, view.curves[name][0], "none", "") for name in others]
         series = _penalised(view)
         for name, choice in choices.items():
             for point in series.get(name, []):
-                if weight_of(point) == weight_of(choice.point):
+                if paper.weight_of(point) == paper.weight_of(choice.point):
                     lines.append((name, point, choice.label, choice.how))
         names = [f"{metric}@{k}" for metric in MEASURES for k in view.ks]
-        of_base = {name: by_seed(view.base, name) for name in names}
+        of_base = {name: paper.by_seed(view.base, name) for name in names}
     rows: list[Row] = []
     records: list[dict[str, Any]] = []
     for name, point, label, how in lines:
-        runs, first = folders(point), (name, label, str(len(point.results)))
+        runs, first = paper.folders(point), (name, label, str(len(point.results)))
         for k in view.ks:
             about: dict[str, Any] = {"chosen_for": gap, "protocol": view.protocol}
             about |= {"method": name, "weight": label, "chosen": how, "k": k}
             cells: list[str] = []
             for metric in (*MEASURES, SIGNED):
-                values = by_seed(point, f"{metric}{'_floor' if name == CHANCE else ''}@{k}")
+                values = paper.by_seed(
+                    point, f"{metric}{'_floor' if name == CHANCE else ''}@{k}"
+                )
                 mean = sum(values.values()) / len(values) if values else math.nan
-                told: dict[str, Any] = {"metric": metric, "mean": mean, "seeds": len(values)}
+                figures: dict[str, Any] = {"metric": metric, "mean": mean, "seeds": len(values)}
                 if metric == SIGNED:
                     cells.append(f"{mean:+.2g}" if not math.isnan(mean) else number(None))
                 else:
-                    change = change_of(values, of_base[f"{metric}@{k}"])
-                    told |= {"change": change.mean, "low": change.low, "high": change.high}
+                    change = paper.change_of(values, of_base[f"{metric}@{k}"])
+                    figures |= {"change": change.mean, "low": change.low, "high": change.high}
                     text = f"{100 * change.mean:+.1f} %"
                     if change.seeds > 1:
                         text += f" ±{100 * change.half:.1f}"
-                    known = name != BASE and not math.isnan(change.mean)
+                    known = name != paper.BASE and not math.isnan(change.mean)
                     cells.append(shown(mean) if values else number(None))
                     cells.append(text if known else number(None))
-                records.append(about | told | {"runs": " ".join(runs)})
+                records.append(about | figures | {"runs": " ".join(runs)})
             rows.append(Row((*first, str(k), *cells), runs))
             first = ("", "", "")  # said once
     columns = [text for words in MEASURES.values() for text in (words, "change")]

@@ -186,7 +186,7 @@ class Choice(NamedTuple):
 
     point: Point  # the chosen one; where all lose more, the one that loses least
     within: bool  # whether it loses no more, by what it was chosen by
-    how: str  # in words, by what
+    how: str  # by what it was chosen, as text
     label: str  # the weight of the point, and whether more is lost for it
 
 
@@ -197,17 +197,17 @@ def choose(points: Sequence[Point], base: Point, gap: str, k: int, facts: Facts)
     """
     metrics = f"ndcg@{k}", f"{gap}@{k}"
     how, judged = "on validation", "validation"
-    tried = [(point, *_shares(point, base, metrics, facts)) for point in points]
-    if any(math.isnan(ndcg + of_gap) for _, ndcg, of_gap in tried):
+    measured = [(point, *_shares(point, base, metrics, facts)) for point in points]
+    if any(math.isnan(ndcg + of_gap) for _, ndcg, of_gap in measured):
         how, judged = "in hindsight", "test"
-        tried = [(point, *_shares(point, base, metrics, None)) for point in points]
+        measured = [(point, *_shares(point, base, metrics, None)) for point in points]
     if len(points) == 1:
         how = "one setting"
-    within = [one for one in tried if one[1] >= 1 - LOSS]
+    within = [one for one in measured if one[1] >= 1 - LOSS]
     if within:  # what is not known is never smaller
         point = min(within, key=lambda one: (math.isnan(one[2]), one[2]))[0]
         return Choice(point, True, how, point.label)
-    point = max(tried, key=lambda one: (not math.isnan(one[1]), one[1]))[0]
+    point = max(measured, key=lambda one: (not math.isnan(one[1]), one[1]))[0]
     return Choice(point, False, how, f"{point.label}, loses more on {judged}")
 
 
