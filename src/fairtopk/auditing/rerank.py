@@ -78,7 +78,7 @@ class RerankedTable:
 def rerank_table(
     source: Source,
     request: AuditRequest,
-    asked: RerankRequest,
+    reranking: RerankRequest,
     *,
     merit: str | None,
     progress: Progress,
@@ -100,14 +100,14 @@ def rerank_table(
             f"{ordering!r} orders the lists and is written anew; name another column for all "
             f"else"
         )
-    asked = asked.checked()
+    reranking = reranking.checked()
     request.check()
-    if merit is not None and asked.method != "exposure-lp":
-        raise InputError(f"{asked.method} takes no merit; it is for exposure-lp")
+    if merit is not None and reranking.method != "exposure-lp":
+        raise InputError(f"{reranking.method} takes no merit; it is for exposure-lp")
     progress(f"reading {name_of(source)}", 0, 0)
     given = labelled(source, request, merit=merit)
     rankings, attribute = given.rankings, given.attributes[-1]
-    settings = asked.settings(attribute.names)
+    settings = reranking.settings(attribute.names)
     worth = rankings.score if given.merit is None else given.merit
     if isinstance(settings, ExposureProgram) and settings.notion != "parity":
         if not rankings.scored and merit is None:
@@ -123,8 +123,8 @@ def rerank_table(
                 f"with --merit, or use --notion parity"
             )
     given = Labelled(rankings, [attribute], worth)
-    order = _reordered(given, asked, settings, progress)
-    order.unmet.refuse(asked, "query", rankings.query_ids)
+    order = _reordered(given, reranking, settings, progress)
+    order.unmet.refuse(reranking, "query", rankings.query_ids)
     reordered = given._replace(rankings=replace(rankings, score=order.score))
     before = measure(given, request.ks, shuffles=0, seed=0, progress=progress)
     after = measure(reordered, request.ks, shuffles=SHUFFLES, seed=0, progress=progress)
@@ -148,7 +148,7 @@ def write_table(frame: pl.DataFrame, path: Path) -> None:
 
 
 def _reordered(
-    given: Labelled, asked: RerankRequest, settings: Settings, progress: Progress
+    given: Labelled, reranking: RerankRequest, settings: Settings, progress: Progress
 ) -> NewOrder:
     """Return the new order of lists by one attribute, made block by block."""
     rankings, (attribute,), worth = given
@@ -167,7 +167,7 @@ def _reordered(
             query=torch.from_numpy(query),
             names=attribute.names,
         )
-        outcome = reordered_lists(asked, lists, settings, unmet)
+        outcome = reordered_lists(reranking, lists, settings, unmet)
         new, due = dealt(lists, outcome.slot)
         rows = row[mask]
         old_rank[rows] = ranks_of(lists.scores, lists.mask).numpy()[mask]

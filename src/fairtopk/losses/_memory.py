@@ -133,7 +133,7 @@ def find_rows_by_torch(key: Tensor, wanted: Tensor, row: Tensor, step: Tensor) -
 
 @compiled
 def probe_rows(key: Words, wanted: Words, row: Words, step: Words, free: int) -> Words:
-    """Return the same; `free` is what stands where there is no key."""
+    """Return the same; `free` marks a place without a key."""
     found, last = np.full(len(wanted), -1), len(key) - 1
     for place in range(len(wanted)):
         here = row[place]

@@ -60,11 +60,11 @@ class FairRanker:
             neither, a penalty takes 0.5.
         epochs: How long to train; None is 60 for users and items, and for features as many as
             make 1,500 steps.
-        rate: Learning rate; None is what suits the model.
+        rate: Learning rate; None takes the model's default.
         batch_size: Lists per step; None is 256 for users and items, 32 for features.
         hidden: Widths of hidden layers; ``attention`` takes the first.
-        dropout: Share of hidden units left out in training; None is what suits the model.
-        seed: Of everything random: one seed, one result.
+        dropout: Share of hidden units left out in training; None takes the model's default.
+        seed: Seed of everything random: one seed, one result.
         options: Further settings by their name in a config's ``method`` table, like
             ``gamma_0``; for users and items other tables too, as ``{"training": {...}}``.
 
@@ -407,11 +407,9 @@ class FairRanker:
         scikit-learn keeps ``groups`` for its splitters, so that groups of items are called
         ``item_groups`` there.
         """
-        from sklearn.utils.metadata_routing import (  # type: ignore[import-untyped]
-            MetadataRequest,
-        )
+        from sklearn.utils import metadata_routing
 
-        request = MetadataRequest(owner=type(self).__name__)
+        request = metadata_routing.MetadataRequest(owner=type(self).__name__)
         request.fit.add_request(param="item_groups", alias=True)
         for method in (request.fit, request.score, request.predict):
             method.add_request(param="qid", alias=True)

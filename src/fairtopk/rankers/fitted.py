@@ -33,7 +33,7 @@ from fairtopk.serving.recommend import Catalogue, catalogue_of
 from fairtopk.storage import Saved, check_tensors
 from fairtopk.training.loop import under
 
-STEPS = 1_500  # that a ranker of features is trained for unless told otherwise
+STEPS = 1_500  # training steps of a ranker of features, by default
 LEAST_EPOCHS = 30
 WARMUP = 0.2  # share of the epochs that are warm-up
 LAST_PART = 0.75  # of the epochs, after which the rate is a quarter

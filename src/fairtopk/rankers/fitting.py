@@ -18,7 +18,7 @@ BATCH_SIZE, DROPOUT = 32, 0.1
 MOST_WIDTH = 2**16  # of a hidden layer
 METHOD = "kso-red"  # of a model that an objective trains
 C_RELATIVE = 0.5  # what MovieLens 1M, horror, is best served by; see docs/results/
-TABLES = ("data", "model", "training", "evaluation")  # of a config, beside "method"
+TABLES = ("data", "model", "training", "evaluation")  # of a config, besides "method"
 
 
 class FeatureSettings(NamedTuple):

@@ -34,7 +34,7 @@ def table_of(x: Any, *, names: tuple[str, ...] | None = None) -> Table:
 
     Args:
         x: Rows of documents, columns of features.
-        names: The features that are asked for, by name in a frame, by number in an array.
+        names: The wanted features, by name in a frame, by number in an array.
     """
     frame = frame_of(x)
     if frame is not None:

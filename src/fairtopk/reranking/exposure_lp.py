@@ -229,7 +229,7 @@ def _program(
 def birkhoff(matrix: Tensor | NDArray[np.floating]) -> Policy:
     """Return rankings with probabilities whose `Policy.matrix` is `matrix`, but for rounding.
 
-    Of a matrix of n slots there are at most (n - 1)^2 + 1 rankings.
+    A matrix of n slots has at most (n - 1)^2 + 1 rankings.
 
     Args:
         matrix: The probability of each slot to be at each place, ``[n, n]``.

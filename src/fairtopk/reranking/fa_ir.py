@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairtopk.errors import InputError
 from fairtopk.kernels.compiled import compiled
 from fairtopk.kernels.threads import run_all
-from fairtopk.reranking.lists import Candidates, FairPrefixes, Outcome, Places, reordered
+from fairtopk.reranking.lists import Candidates, FairPrefixes, Outcome, reordered
 
 ROUNDING = 1e-10  # of alpha: a sum that should equal it may be off by so much
 NARROW = 1e-9  # of a level: steps that are nearer to each other may be one, but for rounding
@@ -111,7 +111,7 @@ def fill_fair_prefixes(
 ) -> NDArray[np.bool_]:
     """Fill `order` with the best order that has its counts; return which lists have them.
 
-    A list that runs out of protected items goes on with the others. Of equal scores, that of a
+    A list that runs out of protected items goes on with the others. If scores are equal, a
     protected item comes first.
 
     Args:
@@ -169,7 +169,7 @@ def prefix_table(*, k: int, p: float, alpha: float, adjust: str = "closest") -> 
 
     Args:
         k: Length of the top, at least 1.
-        p: Share of protected items that is asked for, between 0 and 1.
+        p: Target share of protected items, between 0 and 1.
         alpha: Probability that a fair process fails, between 0 and 1.
         adjust: "closest" takes the step nearest to `alpha`, which may be above it, of those
             with an alpha_c up to `alpha`; "conservative" the largest step up to `alpha`;
@@ -209,11 +209,6 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
     for number, (values, _) in enumerate(tables):
         counts[number, : len(values)] = values
 
-    def fill(places: Places, order: NDArray[np.int64]) -> NDArray[np.bool_]:
-        inside = places.group == settings.group
-        rows = row[places.rows]
-        return fill_fair_prefixes(places.scores, inside, places.n_items, counts, rows, order)
-
     def why(query: int) -> str:
         needed = counts[row[query]].max()
         return (
@@ -221,5 +216,13 @@ def fair_prefixes(lists: Candidates, k: int, settings: FairPrefixes) -> Outcome:
             f"{min(k, int(n_items[query]))} needs {needed}; lower p, alpha or k"
         )
 
-    slot, met = reordered(lists, fill)
+    slot, met = reordered(
+        lists,
+        lambda places, order: fill_fair_prefixes(
+            places.scores,
+            places.group == settings.group,
+            places.n_items,
+            *(counts, row[places.rows], order),
+        ),
+    )
     return Outcome(slot, met, why)

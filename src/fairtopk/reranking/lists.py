@@ -50,7 +50,7 @@ class Policy(NamedTuple):
 
     Attributes:
         slot: The slots of each ranking in its order, padding last, ``[R, L]``.
-        probability: Of each ranking, ``[R]`` float64.
+        probability: Probability of each ranking, ``[R]`` float64.
     """
 
     slot: Tensor
@@ -106,7 +106,7 @@ def dealt(lists: Candidates, slot: Tensor) -> tuple[Tensor, Tensor]:
     """Return the rank of each slot in a new order, and the score that is its due, ``[Q, L]``.
 
     A list keeps its scores, and the item at rank r gets the r-th best of them. Equal scores are
-    told apart by their last bits, so that to sort by them gives the new order.
+    distinguished by their last bits, so that sorting by them gives the new order.
 
     Args:
         lists: Those that were put in a new order.
@@ -173,7 +173,7 @@ class Settings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False):
 class FairPrefixes(Settings):
     """Settings of `fa-ir`."""
 
-    p: Chance | None = None  # share of the group that is asked for; None: its share of the list
+    p: Chance | None = None  # target share of the group; None: its share of the list
     alpha: Chance = 0.1  # probability that a fair process fails
     adjust: Literal["closest", "conservative", "none"] = "closest"  # for testing every prefix
     group: Group = 0  # the protected group; all other items are the rest

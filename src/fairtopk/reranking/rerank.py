@@ -61,7 +61,7 @@ class Reranked(NamedTuple):
         rank: The new rank of each slot, from 1; padding has the last ranks, ``[Q, L]`` int64.
         scores: The scores of each list dealt out again by rank, ``[Q, L]``: metrics of these
             are metrics of the new order.
-        met: Whether a list has all that was asked for, ``[Q]``; `exposure-lp` promises it in
+        met: Whether a list meets the targets, ``[Q]``; `exposure-lp` promises it in
             expectation.
         policies: From `exposure-lp`, the random ranking of each list, of which `slot` is a
             draw, on the CPU; else empty.
@@ -107,7 +107,7 @@ def rerank(
 
     Only the top `k` is made fair; behind it items are in the order of their scores. Of equal
     scores the earlier slot ranks first, save that `fa-ir` puts the protected group first. Items
-    of unknown group are in every list, and nothing is asked for them.
+    of unknown group are in every list, and have no target.
 
     * `fa-ir`: no prefix has significantly few items of one group. Options: `p`, the share that
       is asked for (its share of the list); `alpha` (0.1), with which a fair process fails;

@@ -91,8 +91,8 @@ def game_of(group: NDArray[np.integer], mask: Flags, merit: Floats, *, mu: float
 def multipliers(games: Sequence[Game], *, share: float, shared: bool) -> tuple[Floats, Flags]:
     """Return the multipliers that take a share of the gap away, and which of them do.
 
-    The others are the largest that were tried: no ranking makes those groups equal. That does
-    not happen by parity.
+    The others are the largest of the search: no ranking makes those groups equal. That does not
+    happen by parity.
 
     Args:
         games: The lists; one game, unless they share a multiplier.

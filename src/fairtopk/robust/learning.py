@@ -86,12 +86,13 @@ def learn(theta: Floats, lam: Floats, problem: Problem, *, iterations: int) -> F
     """Return theta after some iterations of L-BFGS that start from it."""
     from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-    def loss(one: Floats) -> tuple[float, Floats]:
-        value, slope, _ = worth(one, lam, problem)
-        return -value, -slope
-
-    options = OPTIONS | {"maxiter": iterations}
-    learned: Floats = minimize(loss, theta, jac=True, method="L-BFGS-B", options=options).x
+    learned: Floats = minimize(
+        lambda one: tuple(-part for part in worth(one, lam, problem)[:2]),  # value and slope
+        theta,
+        jac=True,
+        method="L-BFGS-B",
+        options=OPTIONS | {"maxiter": iterations},
+    ).x
     return learned
 
 

@@ -145,12 +145,12 @@ class RobustRanker(nn.Module):
                 "robust needs the groups of items when it ranks, and these lists have none"
             )
         weight = self.scale * self.theta[:-1]
-
-        def appeal(piece: Batch) -> Tensor:
-            return -(features(self.base, piece).double() @ weight) - self.theta[-1]
-
         game = game_of(group, mask, self.merit.numpy(), mu=self.settings.mu)
-        game = game._replace(appeal=by_pieces(appeal, batch).numpy())
+        appeal = by_pieces(
+            lambda piece: -(features(self.base, piece).double() @ weight) - self.theta[-1],
+            batch,
+        )
+        game = game._replace(appeal=appeal.numpy())
         if self.settings.multiplier == "data":
             return game, self.lam.numpy(), np.ones(1, np.bool_)
         return game, *multipliers([game], share=self.share, shared=False)

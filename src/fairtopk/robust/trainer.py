@@ -17,15 +17,7 @@ from fairtopk.robust._kernels import Floats
 from fairtopk.robust.game import multipliers
 from fairtopk.robust.learning import Problem, learn, worth
 from fairtopk.robust.ranker import RobustRanker
-from fairtopk.training.loop import (
-    Progress,
-    Record,
-    Stretch,
-    Trainer,
-    check_progress,
-    check_state_tensors,
-    under,
-)
+from fairtopk.training import loop
 
 CALIBRATION = 1_000  # lists, at most, that the multiplier of serving is fitted to
 ROUNDS = "rounds"  # name of the phase after those of the colour-blind scorer
@@ -47,7 +39,7 @@ class RobustTrainer:
     def __init__(
         self,
         scorer: RobustRanker,
-        blind: Trainer,
+        blind: loop.Trainer,
         *,
         draw: Callable[[], Problem],
         calibration: Sequence[Batch],
@@ -63,7 +55,7 @@ class RobustTrainer:
         self.lam: Floats = np.zeros(1)
         self.chosen: dict[str, Tensor] = {}  # in place of the scorer's own weights: none
 
-    def run(self) -> Iterator[Record | None]:
+    def run(self) -> Iterator[loop.Record | None]:
         """Train to the end; yield the scorer's records, then one after each round."""
         yield from self.blind.run()
         progress, scorer, settings = self.progress, self.scorer, self.scorer.settings
@@ -89,7 +81,7 @@ class RobustTrainer:
             value, slope, found = worth(theta, self.lam, problem)
             gap = found.gap[problem.game.defined]
             scorer.calibrate(self.calibration)
-            record: Record = {
+            record: loop.Record = {
                 "phase": ROUNDS,
                 "epoch": progress.epoch + 1,
                 "loss": value,
@@ -111,10 +103,10 @@ class RobustTrainer:
         """Return whether the present phase of the colour-blind scorer has no more epochs."""
         return self.blind.phase_is_over()
 
-    def stretches(self) -> list[Stretch]:
+    def stretches(self) -> list[loop.Stretch]:
         """Return the phases as progress is counted: an iteration is a step."""
         settings = self.scorer.settings
-        rounds = Stretch(ROUNDS, settings.rounds, settings.iterations)
+        rounds = loop.Stretch(ROUNDS, settings.rounds, settings.iterations)
         return [*self.blind.stretches(), rounds]
 
     def model(self) -> dict[str, Tensor]:
@@ -137,16 +129,16 @@ class RobustTrainer:
         A state that does not fit is refused, and the trainer is left unchanged.
         """
         if progress["phase"] < len(self.blind.phases):
-            self.blind.load_state(tensors, progress, under(BASE, model))
+            self.blind.load_state(tensors, progress, loop.under(BASE, model))
             self.progress = self.blind.progress
             return
-        found = Progress(**progress)
-        check_progress(found, self.stretches())
+        found = loop.Progress(**progress)
+        loop.check_progress(found, self.stretches())
         wanted = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}
         lists = len(tensors[LAM]) if LAM in tensors and tensors[LAM].dim() else 1
         size = 1 if self.scorer.settings.multiplier == "data" else lists
         wanted[LAM] = torch.empty(size, dtype=torch.float64, device="meta")
-        check_state_tensors(tensors, wanted)
-        self.scorer.load_state_dict(under("scorer", tensors))
+        loop.check_state_tensors(tensors, wanted)
+        self.scorer.load_state_dict(loop.under("scorer", tensors))
         self.lam = tensors[LAM].numpy()
         self.progress = self.blind.progress = found

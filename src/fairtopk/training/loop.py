@@ -261,7 +261,7 @@ class Trainer:
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that `load_state` needs, apart from `progress` and `model`.
 
-        Of the phases only the present one has something to remember.
+        Only the present phase has something to remember.
         """
         phase = self._phase()
         tensors = {f"scorer.{name}": value for name, value in self.scorer.state_dict().items()}

@@ -28,12 +28,12 @@ class ListSizes:
     """How many items a training list holds.
 
     Attributes:
-        rated: Of the user's training ratings.
-        unrated: Of the other items; with a top, of those past the head.
-        per_group: Of each group of the catalogue, drawn apart from the list, as B_a and B_b of
-            Algorithm 1; 0 lets the list's own items speak for their groups.
-        top: Of the user's head: the items that the model ranks highest now, of those that the
-            user has not rated in training. 0 draws none.
+        rated: Items among the user's training ratings.
+        unrated: Other items; with a top, items past the head.
+        per_group: Items of each group of the catalogue, drawn apart from the list, as B_a and
+            B_b of Algorithm 1; 0 lets the list's own items speak for their groups.
+        top: Items from the user's head: those that the model ranks highest now and the user has
+            not rated in training. 0 draws none.
         head: How many items the head has.
     """
 
@@ -81,7 +81,7 @@ class ListSampler:
     Args:
         lists: The split; only its training ratings are read.
         sizes: Items per list. A user with fewer has padding there.
-        seed: Of all random streams.
+        seed: Seed of all random streams.
         ideal_k: Where the ideal DCG of a user's training ratings is cut; None is nowhere.
         corrected: Whether slots are weighted by how many items they stand for; otherwise the
             list counts as a uniform sample, as in the paper, though it favours rated items.
@@ -212,7 +212,7 @@ class FeatureSampler:
 
     Args:
         features: The documents; relevance is not below 0.
-        seed: Of the order.
+        seed: Seed of the order.
         ideal_k: Where the ideal DCG of a list is cut; None is nowhere.
         queries: The numbers of those that are given; None is all.
 
