@@ -68,7 +68,8 @@ def run(app: typer.Typer) -> None:
     """
     words = [word for word in sys.argv[1:] if word != "--debug"]
     debug = len(words) < len(sys.argv) - 1
-    warnings.showwarning = _warn
+    # As one line, without the place in the code that Python would add.
+    warnings.showwarning = lambda message, *_, **__: say_error(f"warning: {message}")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what it cannot encode is no reason to fail
             stream.reconfigure(errors="backslashreplace")
@@ -207,11 +208,6 @@ def _sentence(error: BaseException) -> tuple[str, Exit]:
         return "the input is nested too deeply to be read", Exit.WRONG
     defect = f"internal error ({type(error).__name__}: {error}); --debug shows where"
     return defect, Exit.DEFECT
-
-
-def _warn(message: Warning | str, *_: object, **__: object) -> None:
-    """Print a warning as one line, without the place in the code that Python would add."""
-    say_error(f"warning: {message}")
 
 
 def _let_go(descriptor: int) -> None:

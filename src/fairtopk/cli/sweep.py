@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group
@@ -133,8 +133,13 @@ def sweep_progress(cells: "list[Cell]", again: str) -> Iterator[Callable[["Event
                 add_row(shown, name, *(f"{counts[column]:,}" for column in COLUMNS))
             live.update(Group(shown, place), refresh=True)
         elif seconds is not None:
-            say(f"{place}: {name}, {event.failure or _figures(event.result)} ({seconds:.0f} s)")
-            for warning in (event.result or {}).get("warnings", []):
+            result = event.result or {}
+            means = {of: cell["mean"] for of, cell in result.get("metrics", {}).items()}
+            ks = [int(of.partition("@")[2]) for of in means if of.startswith("ndcg@")]
+            names = [f"{of}@{min(ks)}" for of in ("ndcg", "exposure_gap")] if ks else []
+            figures = [f"{of} {means[of]:.4g}" for of in names if means.get(of) is not None]
+            say(f"{place}: {name}, {event.failure or ', '.join(figures)} ({seconds:.0f} s)")
+            for warning in result.get("warnings", []):
                 say(f"warning: {name}: {warning}")
 
     try:
@@ -146,15 +151,6 @@ def sweep_progress(cells: "list[Cell]", again: str) -> Iterator[Callable[["Event
         raise
     finally:
         live.stop()
-
-
-def _figures(result: dict[str, Any] | None) -> str:
-    """Return NDCG and the gap of Eq. 9 at the smallest K of a metrics file."""
-    metrics = (result or {}).get("metrics", {})
-    shown = {name: cell["mean"] for name, cell in metrics.items() if cell["mean"] is not None}
-    ks = [int(name.partition("@")[2]) for name in shown if name.startswith("ndcg@")]
-    names = [f"{name}@{min(ks)}" for name in ("ndcg", "exposure_gap")] if ks else []
-    return ", ".join(f"{name} {shown[name]:.4g}" for name in names if name in shown)
 
 
 def reproduce(

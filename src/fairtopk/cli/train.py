@@ -165,7 +165,7 @@ def train_to_goal(
         )
     except STOPS:
         if (out / GOAL).exists():
-            say(f"finished tries are kept; continue with: {resume_command(out, GOAL)}")
+            say(f"finished trials are kept; continue with: {resume_command(out, GOAL)}")
         raise
     show_trials(search)
     chosen = with_weight(config, search["chosen"]["weight"])
@@ -183,7 +183,7 @@ def train_to_goal(
 
 
 def show_trials(search: dict[str, Any]) -> None:
-    """Print a row for each weight that a search has tried."""
+    """Print a row for each weight of a search."""
     from fairtopk.metrics.names import lists_label
 
     target, accuracy = search["goal"]["target"]["metric"], search["accuracy"]
@@ -226,7 +226,7 @@ def verdict(search: dict[str, Any]) -> str:
     chosen = next((one for one in search["tries"] if one["weight"] == weight), None)
     if chosen is None:
         return (
-            f"not reached: no {search['parameter']} that was tried lowers {target} and keeps "
+            f"not reached: no tested {search['parameter']} lowers {target} and keeps "
             f"{accuracy}; falling back to the colour-blind model"
         )
     kept = f" (goal: at least {goal['keep']['at_least']:g})" if goal["keep"] else ""
