@@ -11,20 +11,8 @@ import pandas as pd
 import polars as pl
 import pytest
 import torch
-from drill.wrong import (
-    NO_FLAG,
-    NO_NUMBER,
-    NO_PATH,
-    NO_SIZE,
-    NO_VALUES,
-    NO_WHOLE,
-    NO_WORD,
-    Call,
-    Maker,
-    checked,
-    rows,
-    without,
-)
+from drill import wrong
+from drill.wrong import Call, Maker, checked, rows, without
 
 import fairtopk as ft
 from fairtopk.storage import load_tensors, save_tensors
@@ -78,7 +66,7 @@ def column(values: Any) -> Maker:
     return lambda: np.resize(np.array(values, dtype=object), 48)
 
 
-X_VALUES = without(NO_VALUES, "a frame of text", "huge whole numbers") | {
+X_VALUES = without(wrong.NO_VALUES, "a frame of text", "huge whole numbers") | {
     "a number": lambda: 1.0,
     "one dimension": table(lambda x: x[:, 0]),
     "three dimensions": table(lambda x: x[None]),
@@ -124,16 +112,16 @@ QIDS = without(Y_VALUES, "None", "texts", "negative", "past the bound", "dates")
 
 
 def parameter_calls() -> Iterator[Call]:
-    wrong = {
-        "method": NO_WORD,
-        "model": without(NO_WORD, "None", "nothing"),
-        "k": without(NO_SIZE, "a list", "a set", "a generator")
+    spoilt = {
+        "method": wrong.NO_WORD,
+        "model": without(wrong.NO_WORD, "None", "nothing"),
+        "k": without(wrong.NO_SIZE, "a list", "a set", "a generator")
         | {"none": list, "0": lambda: [0]},
-        "c": without(NO_NUMBER, "None"),
-        "c_relative": without(NO_NUMBER, "None"),
-        "epochs": without(NO_SIZE, "None"),
-        "rate": without(NO_NUMBER, "None") | {"zero": lambda: 0.0},
-        "batch_size": without(NO_SIZE, "None"),
+        "c": without(wrong.NO_NUMBER, "None"),
+        "c_relative": without(wrong.NO_NUMBER, "None"),
+        "epochs": without(wrong.NO_SIZE, "None"),
+        "rate": without(wrong.NO_NUMBER, "None") | {"zero": lambda: 0.0},
+        "batch_size": without(wrong.NO_SIZE, "None"),
         "hidden": {
             "None": lambda: None,
             "text": lambda: "64",
@@ -146,8 +134,8 @@ def parameter_calls() -> Iterator[Call]:
             "huge": lambda: (10**12,),
             "a list of text": lambda: ["64"],
         },
-        "dropout": without(NO_NUMBER, "None") | {"one": lambda: 1.0},
-        "seed": NO_WHOLE,
+        "dropout": without(wrong.NO_NUMBER, "None") | {"one": lambda: 1.0},
+        "seed": wrong.NO_WHOLE,
         "options": {
             "text": lambda: "fast",
             "a number": lambda: 1,
@@ -159,16 +147,16 @@ def parameter_calls() -> Iterator[Call]:
         },
     }
     says = {"options": "fairranker|method", "hidden": "model", "epochs": "training"}
-    yield Call("fit(X)", fit_features, dict, wrong, says)
-    yield Call("fit(lists)", fit_ids, dict, wrong, says)
+    yield Call("fit(X)", fit_features, dict, spoilt, says)
+    yield Call("fit(lists)", fit_ids, dict, spoilt, says)
 
 
 def data_calls() -> Iterator[Call]:
     x, y, qid, groups = documents()
     given = partial(lambda: {"X": x, "y": y, "qid": qid, "groups": groups})
     fit = ft.FairRanker(**SHORT).fit
-    wrong = {"X": X_VALUES, "y": Y_VALUES, "qid": QIDS, "groups": LABELS}
-    yield Call("fit", fit, given, wrong, {"X": "data", "qid": "queries"})
+    spoilt = {"X": X_VALUES, "y": Y_VALUES, "qid": QIDS, "groups": LABELS}
+    yield Call("fit", fit, given, spoilt, {"X": "data", "qid": "queries"})
     extra: dict[str, Maker] = {"something": lambda: [1]}
     yield Call(
         "fit(lists)",
@@ -182,7 +170,7 @@ def data_calls() -> Iterator[Call]:
         "rank",
         of_features().rank,
         lambda: {"X": x, "qid": qid},
-        {"X": own, "qid": QIDS, "k": without(NO_SIZE, "None")},
+        {"X": own, "qid": QIDS, "k": without(wrong.NO_SIZE, "None")},
         {"X": "data"},
     )
     yield Call(
@@ -194,11 +182,11 @@ def data_calls() -> Iterator[Call]:
             "y": Y_VALUES,
             "qid": QIDS,
             "groups": without(LABELS, "no group"),
-            "k": without(NO_SIZE, "None", "a list", "a set", "a generator"),
+            "k": without(wrong.NO_SIZE, "None", "a list", "a set", "a generator"),
         },
         {"X": "data|split"},
     )
-    users = without(NO_VALUES, "None", "text", "bytes", "a set", "a generator") | {
+    users = without(wrong.NO_VALUES, "None", "text", "bytes", "a set", "a generator") | {
         "none": list,
         "a null": lambda: [1, None],
         "a NaN": lambda: [1.0, float("nan")],
@@ -211,16 +199,16 @@ def data_calls() -> Iterator[Call]:
         "recommend",
         of_ids().recommend,
         lambda: {"users": [0, 1]},
-        {"users": users, "k": NO_SIZE, "include_rated": NO_FLAG},
+        {"users": users, "k": wrong.NO_SIZE, "include_rated": wrong.NO_FLAG},
     )
     yield Call(
         "evaluate(part)",
         of_ids().evaluate,
         lambda: {"X": lists().test},
         {
-            "protocol": NO_WORD,
-            "unrated": NO_SIZE,
-            "k": without(NO_SIZE, "None", "a list", "a set", "a generator"),
+            "protocol": wrong.NO_WORD,
+            "unrated": wrong.NO_SIZE,
+            "k": without(wrong.NO_SIZE, "None", "a list", "a set", "a generator"),
         },
     )
     yield Call("score", of_features().score, lambda: {"X": x, "y": y}, {"y": Y_VALUES})
@@ -231,9 +219,9 @@ def data_calls() -> Iterator[Call]:
         {"colour": {"any": lambda: 1}},
     )
     yield Call(
-        "save", of_features().save, dict, {"path": without(NO_PATH, "absent", "a device")}
+        "save", of_features().save, dict, {"path": without(wrong.NO_PATH, "absent", "a device")}
     )
-    yield Call("load", ft.FairRanker.load, dict, {"path": NO_PATH}, {"path": "file"})
+    yield Call("load", ft.FairRanker.load, dict, {"path": wrong.NO_PATH}, {"path": "file"})
 
 
 CALLS = [*parameter_calls(), *data_calls()]
