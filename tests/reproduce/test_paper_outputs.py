@@ -112,9 +112,7 @@ def test_a_method_that_failed_is_told_without_where_files_are(made: Made) -> Non
 
 
 def test_data_of_the_paper_that_is_not_here_is_told(made: Made) -> None:
-    assert (
-        "The paper&#39;s MovieLens-20M-D, Netflix-20M: not available" in made.page
-    )
+    assert "The paper&#39;s MovieLens-20M-D, Netflix-20M: not available" in made.page
 
 
 def test_every_link_of_the_page_leads_to_something_in_the_folder(made: Made) -> None:

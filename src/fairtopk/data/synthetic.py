@@ -111,7 +111,9 @@ def draw_truth(
     # Every group is spread evenly over the order of popularity: multiples of the golden ratio
     # modulo 1 fill the unit interval evenly from the first on, so every run of items in that
     # order has nearly its share of each group.
-    places = (random.normals(seed, GROUPS, np.empty(1)) + GOLDEN_RATIO * np.arange(n_items)) % 1.0
+    places = (
+        random.normals(seed, GROUPS, np.empty(1)) + GOLDEN_RATIO * np.arange(n_items)
+    ) % 1.0
     ends = np.round(np.cumsum(group_shares) * n_items)
     group = np.empty(n_items, np.int32)
     group[np.argsort(-popularity)[np.argsort(places)]] = np.searchsorted(
