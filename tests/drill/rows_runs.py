@@ -210,6 +210,17 @@ def opened() -> list[Row]:
         for command, words in COMMANDS.items()
         for how, edit in ABOUTS.items()
     ]
+    fitted = "ease-run/model.safetensors"
+    rows += [
+        row(
+            f"evaluate a fitted model: {how}",
+            "evaluate ease-run",
+            edit(fitted, one),
+            says="ease",
+        )
+        for edit, found in ((header, HEADERS), (about, ABOUTS))
+        for how, one in found.items()
+    ]
     for command, words in COMMANDS.items():
         rows += [
             row(f"{command}: the model of another method", words,

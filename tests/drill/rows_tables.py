@@ -50,6 +50,10 @@ READERS = {  # a file, the command that reads it
     "train": ("ratings.csv", "train kso-red.toml --out made"),
     "train's items": ("items.csv", "train kso-red.toml --out made"),
     "users of a text": ("users.txt", "recommend runs/kso-red --users users.txt --out m.csv"),
+    "histories": (
+        "histories.csv",
+        "recommend ease-run --histories histories.csv --out m.csv",
+    ),
     "users of a table": ("users.csv", "recommend runs/kso-red --users users.csv --out m.csv"),
 }
 
@@ -69,7 +73,8 @@ def spoilt() -> list[Row]:
 CUT_IS_FINE = {
     (what, "is cut in half")
     for what in ("audit", "rerank", "prepare", "prepare's items", "prepare LETOR", "train",
-                 "train's items", "audit items", "users of a text", "users of a table")
+                 "train's items", "audit items", "users of a text", "users of a table",
+                 "histories")
 }  # fmt: skip
 
 HEADER = "user,item,group,relevance,score"
@@ -414,6 +419,15 @@ def outputs() -> list[Row]:
         row("recommend for somebody unknown",
             "recommend runs/kso-red --users users.txt --out m.csv",
             put("users.txt", f"nobody\n{ESCAPE}\n[/x]\n"), code=0),
+        row("recommend: a rating of 11 in a history",
+            "recommend ease-run --histories histories.csv --out m.csv",
+            swap("histories.csv", "901,1,5", "901,1,11"), says="histories.csv"),
+        row("recommend: a history with an item twice",
+            "recommend ease-run --histories histories.csv --out m.csv",
+            swap("histories.csv", "901,2,3", "901,1,3"), says="histories.csv"),
+        row("recommend: a history of unknown items",
+            "recommend ease-run --histories histories.csv --out m.csv",
+            put("histories.csv", f"user,item\n{ESCAPE},[/x]\n"), code=0, says="ignored: 1"),
         row("prepare: a title with escapes", PREPARE,
             swap("items.csv", "year", f"year{ESCAPE}"), code=0),
         row("train: a folder whose name has escapes",

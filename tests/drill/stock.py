@@ -107,6 +107,8 @@ def write_tables(folder: Path) -> None:
         )
     (folder / "users.txt").write_text("1\n2\n3\n")
     pl.DataFrame({"user": [1, 2, 3]}).write_csv(folder / "users.csv")
+    new = {"user": [901, 901, 902], "item": [1, 2, 3], "rating": [5, 3, 4]}
+    pl.DataFrame(new).write_csv(folder / "histories.csv")
     films = "movieId,title,genres\n" + "".join(
         f"{item},Film {item} ({1970 + item}),{'Horror' if item % 3 == 0 else 'War'}\n"
         for item in range(1, ITEMS + 1)
@@ -131,6 +133,8 @@ def write_configs(folder: Path) -> None:
     """Write a config for each kind of training, a sweep and a goal."""
     for name, method in METHODS.items():
         (folder / f"{name}.toml").write_text(f"{DATA}[method]\n{method}{SMALL}")
+    ease = SMALL.replace("[model]\n", '[model]\nname = "ease"\n')
+    (folder / "ease.toml").write_text(f'{DATA}[method]\nname = "blind"\nk = 5\n{ease}')
     (folder / "docs.toml").write_text(DOCUMENTS)
     (folder / "sweep.toml").write_text(f"{DATA}{SMALL}{SWEEP}")
     method = 'name = "kso-red"\nk = 5\npreset = "paper"\n'
@@ -146,6 +150,7 @@ def write_runs(folder: Path) -> None:
     commands += [f"train {name}.toml --out {name}-run" for name in ("robust", "fair-distill")]
     commands += [
         "train docs.toml --out docs-run",
+        "train ease.toml --out ease-run",
         "train kso-red.toml --out other-run --set seed=1",
         "train goal.toml --out goal-run",
         "rerank runs/k-song --method det-greedy --k 5 --infeasible mark",

@@ -113,7 +113,7 @@ QIDS = without(Y_VALUES, "None", "texts", "negative", "past the bound", "dates")
 
 def parameter_calls() -> Iterator[Call]:
     spoilt = {
-        "method": wrong.NO_WORD,
+        "method": without(wrong.NO_WORD, "None"),
         "model": without(wrong.NO_WORD, "None", "nothing"),
         "k": without(wrong.NO_SIZE, "a list", "a set", "a generator")
         | {"none": list, "0": lambda: [0]},

@@ -65,7 +65,7 @@ def recommend(
     if k > written.n_items:
         say(f"--k is {k:,}, but there are only {written.n_items:,} items: shorter lists")
     if written.ignored:
-        say(f"{written.ignored:,} ratings of items that are not in the data are ignored")
+        say(f"ignored: {written.ignored:,} ratings of items that are not in the data")
     say(f"{written.rows:,} items for {written.users:,} users{unknown}; written to {out}")
     say_if_unfinished(run)
 

@@ -125,7 +125,7 @@ class ModelConfig(Section):
     ridge: PositiveFloat | None = None
     confidence: PositiveFloat = 1.0  # ials: in a rated item, added to the 1 that all items have
     iterations: Count = 15  # ials: of alternating least squares
-    neighbours: Count = 100  # item-knn: of each item
+    neighbours: Count = 20  # item-knn: of each item
     similarity: Literal["cosine", "tfidf", "bm25"] = "cosine"  # item-knn: of two items
 
     @property

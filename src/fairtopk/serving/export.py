@@ -8,6 +8,7 @@ groups is refused. Scores are compared with the original's in ONNX Runtime befor
 
 import inspect
 import logging
+import math
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
@@ -49,8 +50,9 @@ GROUP_WORDS = ("group", "protected")
 TOLERANCE = 1e-5  # of the largest score: all scores of a fair model may be small
 CHECKED = ((1, 1), (2, 3), (5, 200), (100, 7))  # queries and items that a file is checked with
 CHECKED_DOCUMENTS = (1, 2, 7, 200)
-MOST_STEPS = 100  # of conjugate gradients, which end after as many as a vector is long
-TINY = 1e-300
+EXACT = 1e-9  # error of the conjugate gradients of ials, which sets how many steps they take
+MOST_STEPS = 100
+TINY = 1e-30  # instead of dividing by 0; ONNX Runtime may keep it as float32
 MOST_BYTES = 2**31 - 2**20  # of weights that one ONNX file can hold
 
 
@@ -106,19 +108,25 @@ class Served(nn.Module):
 class ServedHistories(nn.Module):
     """A fitted model as it is served; it shares the scorer's weights.
 
-    The equations of ials are solved by conjugate gradients in float64: ONNX has no solver.
+    ONNX has no solver. Conjugate gradients in float64 solve the equations of ials,
+    (Y'Y + ridge I + Y'(C - 1)Y) p = Y'C 1, preconditioned by the part that all users share.
     """
 
     gram: Tensor
+    inverse: Tensor
 
     @torch.no_grad()
     def __init__(self, scorer: HistoryScorer) -> None:
         super().__init__()
-        self.scorer = scorer
+        self.scorer, self.steps = scorer, 0
         if isinstance(scorer, Ials):
             factors = scorer.factors.double()
-            ridge = scorer.ridge * torch.eye(factors.shape[1])
-            self.register_buffer("gram", factors.T @ factors + ridge)
+            gram = factors.T @ factors + scorer.ridge * torch.eye(factors.shape[1])
+            self.register_buffer("gram", gram)
+            self.register_buffer("inverse", torch.cholesky_inverse(torch.linalg.cholesky(gram)))
+            # Y'(C - 1)Y is at most confidence Y'Y, so that the condition is at most
+            root = math.sqrt(1 + scorer.confidence)
+            self.steps = math.ceil(math.log(2 / EXACT) / math.log((root + 1) / (root - 1)))
 
     def forward(self, history: Tensor, value: Tensor) -> Tensor:
         """Return the scores of all items, ``[users, n_items]``.
@@ -142,19 +150,20 @@ class ServedHistories(nn.Module):
         return none.scatter_add(1, item, 0 * own) + scorer.count
 
     def _by_vectors(self, scorer: Ials, item: Tensor, own: Tensor) -> Tensor:
-        """Return Y p, with (Y'Y + Y'(C - 1)Y + ridge I) p = Y'C 1 by conjugate gradients."""
+        """Return Y p."""
         vectors = embedding(item, scorer.factors).double()  # [users, length, width]
         more = own.double() * (scorer.confidence / scorer.unit)
         left = ((more + (more > 0))[:, None] @ vectors)[:, 0]  # what of Y'C 1 is not yet met
-        user, step = torch.zeros_like(left), left
-        norm = (left * left).sum(-1, keepdim=True)
-        for _ in range(min(left.shape[1], MOST_STEPS)):
+        user, near = torch.zeros_like(left), left @ self.inverse
+        step, norm = near, (left * near).sum(-1, keepdim=True)
+        for _ in range(min(self.steps, MOST_STEPS)):
             weighted = (vectors @ step[..., None])[..., 0] * more
             turned = step @ self.gram + (weighted[:, None] @ vectors)[:, 0]
             length = norm / (step * turned).sum(-1, keepdim=True).clamp(min=TINY)
             user, left = user + length * step, left - length * turned
-            before, norm = norm, (left * left).sum(-1, keepdim=True)
-            step = left + norm / before.clamp(min=TINY) * step
+            near, before = left @ self.inverse, norm
+            norm = (left * near).sum(-1, keepdim=True)
+            step = near + norm / before.clamp(min=TINY) * step
         return user.float() @ scorer.factors.T
 
 
