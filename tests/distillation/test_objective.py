@@ -17,7 +17,7 @@ from fairtopk.distillation.student import (
     listwise,
     regression,
 )
-from fairtopk.distillation.teacher import place_weight
+from fairtopk.distillation.teacher import Teaching, place_weight
 from fairtopk.lists.users import Lists
 from fairtopk.models.mf import MatrixFactorization
 from fairtopk.objectives.methods import DistillSettings
@@ -70,7 +70,7 @@ def sampler_of(lists: Lists, **settings: float) -> DistillSampler:
         for weight in teacher.parameters():
             weight.mul_(30)
     told = DistillSettings.model_validate({"head": 80, "tail": 200, "reach": 20.0} | settings)
-    return DistillSampler(teacher, lists, told, strength=1.0, seed=0)
+    return DistillSampler(teacher, lists.train, Teaching(data.group, told, 1.0, 0))
 
 
 def first(sampler: DistillSampler, epoch: int) -> TaughtBatch:

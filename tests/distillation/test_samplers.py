@@ -17,7 +17,7 @@ from fairtopk.distillation.student import (
     listwise,
     regression,
 )
-from fairtopk.distillation.teacher import place_weight
+from fairtopk.distillation.teacher import Teaching, place_weight
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.methods import DistillSettings
@@ -105,7 +105,8 @@ def test_who_has_rated_all_items_has_nothing_to_learn() -> None:
         groups=ft.groups_from(items, item="item", column="kind"),
     )  # fmt: skip
     everything = ft.Lists(data, np.full(len(rows), TRAIN, np.int8), rule="all", short_users=0)
-    sampler = DistillSampler(Flat(), everything, DistillSettings(), strength=1.0, seed=0)
+    teaching = Teaching(data.group, DistillSettings(), 1.0, 0)
+    sampler = DistillSampler(Flat(), everything.train, teaching)
     (batch,) = cast("list[TaughtBatch]", list(sampler.epoch(0, batch_size=3)))
     mine = batch.query == 0
     assert (batch.counts[mine] == 0).all()
@@ -121,9 +122,9 @@ def test_behind_the_lists_of_k_song_come_the_items_that_are_taught() -> None:
     lists = ft.split(ft.make_synthetic(ft.SyntheticShape(30, 60, 600)).data)
     beside = ListSampler(lists, ListSizes(rated=3, unrated=10), seed=0)
     settings = DistillSettings(head=20, tail=10, drawn=5, mu=1.0)
+    teaching = Teaching(lists.data.group, settings, 1.0, 0)
     alone, both = (
-        DistillSampler(Flat(), lists, settings, strength=1.0, seed=0, ranked=one)
-        for one in (None, beside)
+        DistillSampler(Flat(), lists.train, teaching, ranked=one) for one in (None, beside)
     )
     (taught,), (batch,) = (
         cast("list[TaughtBatch]", list(one.epoch(2, batch_size=30))) for one in (alone, both)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 import fairtopk as ft
-from fairtopk.distillation.teacher import Lesson, frozen_copy, lesson_of
+from fairtopk.distillation.teacher import Lesson, Order, Teaching, frozen_copy, lesson_of
 from fairtopk.lists.batch import Batch
 from fairtopk.lists.users import Ratings
 from fairtopk.models.features import FeatureScorer, OfTable
@@ -55,10 +55,11 @@ def lesson(
     *,
     strength: float = 1.0,
     seed: int = 0,
+    order: Order | None = None,
     **settings: object,
 ) -> Lesson:
     told = DistillSettings.model_validate({"head": 25, "tail": 10} | settings)
-    return lesson_of(teacher(), group, rated, told, strength=strength, seed=seed)
+    return lesson_of(teacher(), rated, Teaching(group, told, strength, seed, order))
 
 
 @pytest.mark.parametrize(("n_groups", "unknown"), [(2, 0), (3, 0), (3, 9)])
@@ -110,6 +111,46 @@ def test_a_short_catalogue_is_all_head() -> None:
     np.testing.assert_array_equal((found.head >= 0).sum(-1), n_left)
     assert (found.tail == -1).all()
     assert (found.n_behind == 0).all()
+
+
+def test_another_teacher_gives_the_order_and_the_student_the_scores() -> None:
+    group, ratings = groups(), some_ratings()
+    other = torch.randn(N_USERS, N_ITEMS, generator=torch.Generator().manual_seed(7))
+    found = lesson(group, ratings, order=lambda users, own: 100 * other[users])
+    scores, shares = teacher().scores, np.bincount(group) / N_ITEMS
+    mask = torch.ones(scores.shape, dtype=torch.bool)
+    for user in range(N_USERS):
+        mask[user, ratings.item[ratings.offsets[user] : ratings.offsets[user + 1]]] = False
+    fair = ft.rerank(
+        other,
+        np.broadcast_to(group, other.shape),
+        method="det-const-sort",
+        k=25,
+        mask=mask,
+        infeasible="mark",
+        targets=shares.tolist(),
+    )
+    np.testing.assert_array_equal(found.head, fair.slot[:, :25])
+    due = scores.masked_fill(~mask, -torch.inf).sort(descending=True).values[:, :25]
+    np.testing.assert_array_equal(found.head_score, due)
+
+
+def test_the_students_own_scores_as_another_teachers_change_nothing() -> None:
+    own, same = (
+        lesson(groups(), some_ratings(), order=order)
+        for order in (None, lambda users, own: teacher().scores[users])
+    )
+    for one, other in zip(own, same, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_random_floors_hang_on_the_seed_and_the_user() -> None:
+    ratings = some_ratings()
+    heads = [
+        lesson(groups(4), ratings, seed=seed, rounding="random").head for seed in (1, 1, 2)
+    ]
+    np.testing.assert_array_equal(heads[0], heads[1])
+    assert (heads[0] != heads[2]).any()
 
 
 @pytest.mark.parametrize("reranker", ["det-const-sort", "exposure-lp"])

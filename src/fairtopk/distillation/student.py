@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairtopk.distillation.teacher import (
     Lesson,
+    Teaching,
     evenly_spaced,
     lesson_of,
     place_weight,
@@ -24,7 +25,7 @@ from fairtopk.distillation.teacher import (
 )
 from fairtopk.lists.batch import Batch, list_batch, rank
 from fairtopk.lists.queries import feature_batches
-from fairtopk.lists.users import Lists
+from fairtopk.lists.users import Ratings
 from fairtopk.models.scoring import score
 from fairtopk.objectives.methods import DistillSettings
 from fairtopk.objectives.ndcg import Estimate
@@ -49,34 +50,28 @@ class DistillSampler:
     The lesson is made once, when the first list is drawn, and stays.
 
     Args:
-        teacher: The scorer to learn from.
-        lists: The split; only its training ratings are read.
-        settings: Settings of the lesson, and how much of it is drawn.
-        strength: How fair the lesson is, from 0 to 1.
-        seed: Seed of all random streams.
+        teacher: The student as it is at first, whose scores are dealt out.
+        rated: The training ratings of each user.
+        teaching: What makes the order to learn; its seed is that of all random streams.
         ranked: Draws lists for K-SONG's loss, which come first in a batch; None: no such loss.
     """
 
     def __init__(
         self,
         teacher: nn.Module,
-        lists: Lists,
-        settings: DistillSettings,
+        rated: Ratings,
+        teaching: Teaching,
         *,
-        strength: float,
-        seed: int,
         ranked: ListSampler | None = None,
     ) -> None:
-        self.teacher, self.settings, self.ranked = teacher, settings, ranked
-        self.strength, self.seed = strength, seed
-        self.group, self.rated = lists.data.group, lists.train
-        self.n_relevant = np.diff(lists.train.offsets)
+        self.teacher, self.rated, self.teaching, self.ranked = teacher, rated, teaching, ranked
+        self.settings, self.seed = teaching.settings, teaching.seed
+        self.n_relevant = np.diff(rated.offsets)
 
     @cached_property
     def lesson(self) -> Lesson:
         """The lesson of the teacher as it is when this is first read."""
-        given = (self.teacher, self.group, self.rated, self.settings)
-        return lesson_of(*given, strength=self.strength, seed=self.seed)
+        return lesson_of(self.teacher, self.rated, self.teaching)
 
     def epoch(self, epoch: int, *, batch_size: int, first: int = 0) -> Iterator[Batch]:
         """Yield every user's list once; nothing if the student knows the lesson already."""
@@ -154,7 +149,7 @@ class DocumentDistillSampler:
             lists = Candidates(scores, batch.mask, group, scores, batch.query)
             k = min(settings.head, scores.shape[1])
             slot = taught_order(
-                lists, settings.reranker, k=k, strength=self.strength, seed=self.sampler.seed
+                lists, settings, k=k, strength=self.strength, seed=self.sampler.seed
             )
             place_to, due_to = dealt(lists, slot)
             rows = batch.item[batch.mask].long()

@@ -42,7 +42,7 @@ class Model:
 MODELS: dict[str, Model] = {
     "neumf": Model("ids"),
     "mf": Model("ids"),
-    "ease": Model("ids", methods=("blind",)),
+    "ease": Model("ids", methods=("blind", "fair-distill")),
     "ials": Model("ids", methods=("blind",)),
     "item-knn": Model("ids", methods=("blind",)),
     "popularity": Model("ids", methods=("blind",)),

@@ -285,10 +285,23 @@ RUN_PRESETS = PRESETS | {
 Reranker = Literal["det-const-sort", "det-greedy", "det-cons", "det-relaxed", "exposure-lp"]
 
 
+class TeacherTable(BaseModel, frozen=True, extra="forbid", strict=True):
+    """Rankings of another system: a row for each user and item, and its columns."""
+
+    path: Annotated[str, Field(min_length=1)]  # CSV or Parquet
+    user: str
+    item: str
+    score: str  # higher is better
+
+
 class DistillSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):
     """Settings of fair-distill: the teacher's lists, and how a student learns them."""
 
+    # Whose order is made fair: the student's own as it is at first, that of another model by
+    # name, or that of another system's rankings in a table.
+    teacher: str | TeacherTable | None = None
     reranker: Reranker = "det-const-sort"  # puts the head of each list in a fair order
+    rounding: Literal["down", "random"] = "down"  # of its floors
     head: Count = 600  # items of that order that are kept for each user
     tail: Count = 300  # items that are kept from behind the head
     drawn: Count = 150  # items of the head, and of the tail, in a step
@@ -297,6 +310,9 @@ class DistillSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fals
     mu: NonNegativeFloat = 0.0  # weight of K-SONG's loss, added to that
     epochs: CountFrom0 = 60
     rate: PositiveFloat = 8e-3
+    # Of a student that is fitted, in closed form:
+    rounds: Count = 4  # each with the student of the one before as its teacher
+    ridge: PositiveFloat = 100.0  # penalty on squared changes of weights
 
 
 class RobustSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False, strict=True):

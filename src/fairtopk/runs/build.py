@@ -20,7 +20,7 @@ from fairtopk.data.groups import split_labels
 from fairtopk.data.interactions import Interactions
 from fairtopk.data.registry import load
 from fairtopk.distillation.student import Distillation, DistillSampler, DocumentDistillSampler
-from fairtopk.distillation.teacher import frozen_copy
+from fairtopk.distillation.teacher import Order, Teaching, frozen_copy
 from fairtopk.errors import InputError
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.kernels.random import key_of
@@ -297,11 +297,16 @@ def finetune_method(config: Config) -> MethodConfig:
 
 
 def build_phases(
-    config: Config, scorer: nn.Module, lists: AnyLists, prefers: Prefers = latest
+    config: Config,
+    scorer: nn.Module,
+    lists: AnyLists,
+    prefers: Prefers = latest,
+    order: Order | None = None,
 ) -> list[Phase]:
     """Return the phases: warm-up, fine-tuning, and a third if the method has one.
 
-    `prefers` chooses between the epochs of fine-tuning.
+    `prefers` chooses between the epochs of fine-tuning; `order` is that of a teacher which is
+    not the scorer itself.
     """
     training, only_features = config.training, reads_features_alone(config)
     if len(lists.data.group_names) < config.method.row.least_groups:
@@ -347,7 +352,7 @@ def build_phases(
     if not has_third_phase(config):
         return [warmup, finetuning]
     if config.method.row.family == "distillation":
-        return [warmup, finetuning, _distillation(config, scorer, lists)]
+        return [warmup, finetuning, _distillation(config, scorer, lists, order)]
     # The method goes on with lists that stand for the catalogue.
     sampler = build_sampler(config, config.method, lists, top=True)
     catalogue = Phase(
@@ -362,8 +367,10 @@ def build_phases(
     return [warmup, finetuning, catalogue]
 
 
-def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
-    """Return the phase in which a scorer learns the re-ranked lists of a copy of itself."""
+def _distillation(
+    config: Config, scorer: nn.Module, lists: AnyLists, order: Order | None
+) -> Phase:
+    """Return the phase in which a scorer learns re-ranked lists, by default its own."""
     settings, strength = config.method.distill, config.method.c or 0.0
     baseline, teacher = finetune_method(config), frozen_copy(scorer)
     ranked = build_sampler(config, baseline, lists)  # lists of the ranking loss
@@ -373,10 +380,8 @@ def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
         assert isinstance(lists, Lists)
         sampler = DistillSampler(
             teacher,
-            lists,
-            settings,
-            strength=strength,
-            seed=config.seed,
+            lists.train,
+            Teaching(lists.data.group, settings, strength, config.seed, order),
             ranked=ranked if settings.mu else None,
         )
     ranking = build_objective(baseline, ranked) if settings.mu else None
@@ -386,7 +391,7 @@ def _distillation(config: Config, scorer: nn.Module, lists: AnyLists) -> Phase:
         sampler=sampler,
         objective=Distillation(settings, teacher, ranking),
         optimizer=_optimizer(config.training, scorer),
-        epochs=settings.epochs if strength or settings.mu else 0,
+        epochs=settings.epochs if strength or settings.mu or order is not None else 0,
         rate=_slowing(settings.rate, settings.epochs),
         before=lambda: teacher.load_state_dict(scorer.state_dict()),
         prefers=latest,

@@ -360,8 +360,24 @@ class Config(Section):
                     "evaluation.protocol of users and items is sampled or full, got 'whole'",
                 ),
             ]
-        fits = MODELS[model].methods
+        fits, teacher = MODELS[model].methods, method.distill.teacher
+        taught_by = find_model(teacher) if isinstance(teacher, str) else None
         rules += [
+            (
+                isinstance(teacher, str) and (taught_by is None or taught_by.scores != "ids"),
+                f"method.distill.teacher must be one of {', '.join(models_of('ids'))}, or a "
+                f"table, got {teacher!r}",
+            ),
+            (
+                teacher is not None and data.of_documents,
+                "a model of documents is its own teacher; leave out method.distill.teacher",
+            ),
+            (
+                isinstance(teacher, methods.TeacherTable)
+                and method.distill.reranker == "exposure-lp",
+                "exposure-lp needs scores, and of a table only the order is read; set "
+                "method.distill.reranker to one of the det- family",
+            ),
             (
                 fits is not None and method.name not in fits,
                 f"{model} is fitted as a whole and takes method.name = "

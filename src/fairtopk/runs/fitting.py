@@ -14,8 +14,11 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from fairtopk.distillation.closed_form import learn_in_rounds
+from fairtopk.distillation.teacher import Order, Teaching
 from fairtopk.errors import InputError
 from fairtopk.kernels.random import key_of
+from fairtopk.lists.users import Lists
 from fairtopk.models import histories
 from fairtopk.models.gram import SIDE, gram_matrix
 from fairtopk.runs.config import Config
@@ -25,7 +28,7 @@ from fairtopk.training.loop import Record
 
 RIDGES = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 FIRST = 1_000
-RIDGE, FIT = "ridge", "fit"  # names of stages
+RIDGE, FIT, DISTILLATION = "ridge", "fit", "distillation"  # names of stages
 ALS_SEED = 4  # keys the start of the vectors of ials, with the run's seed
 ALS_RIDGE = 10.0  # without a ridge in the config
 BYTES = 4  # of a weight
@@ -163,6 +166,27 @@ class EaseFit:
             f"ease: {what} {n_items:,} items take {memory:,.2g} GB and about "
             f"{max(fits * each * n_items**3, 1):,.0f} seconds"
         )
+
+
+def build_rounds(
+    config: Config, scorer: nn.Module, lists: Lists, validate: Validate, order: Order | None
+) -> Stage:
+    """Return the stage in which a fitted model learns a fair order; compare `build_fit`.
+
+    `order` is that of a teacher which is not the model itself.
+    """
+    settings, strength = config.method.distill, config.method.c or 0.0
+    teaching = Teaching(lists.data.group, settings, strength, config.seed, order)
+
+    def run(history: list[Record]) -> Iterator[Record]:
+        if not strength and order is None:
+            return
+        done = sum(record["phase"] == DISTILLATION for record in history)
+        ease = cast(histories.Ease, scorer)
+        for off in learn_in_rounds(ease, lists.train, teaching, done=done):
+            yield {"off": off, **validate(scorer)}
+
+    return Stage(DISTILLATION, settings.rounds, run)
 
 
 def next_ridge(tried: Sequence[Record], ndcg: str) -> float | None:

@@ -20,8 +20,9 @@ from fairtopk.robust.ranker import RobustRanker, check_length
 from fairtopk.robust.trainer import RobustTrainer
 from fairtopk.runs import build
 from fairtopk.runs.config import Config
-from fairtopk.runs.fitting import build_fit
+from fairtopk.runs.fitting import build_fit, build_rounds
 from fairtopk.runs.measure import some_users
+from fairtopk.runs.teacher import teacher_order
 from fairtopk.training.fitting import FitTrainer
 from fairtopk.training.loop import Prefers, Trainer
 
@@ -40,8 +41,14 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     """
     training, method = config.training, config.method
     k, (validate, blocks) = validation_k(config), build_validation(config, lists)
+    order, notice = teacher_order(config, lists, _trained)
     if config.model.is_fitted:
-        return build_fit(config, scorer, validate, ndcg=f"valid_ndcg@{k}")
+        fit = build_fit(config, scorer, validate, ndcg=f"valid_ndcg@{k}")
+        if method.row.family == "distillation":
+            assert isinstance(lists, Lists)
+            fit.stages.append(build_rounds(config, scorer, lists, validate, order))
+            fit.notice = "; ".join(filter(None, [fit.notice, notice]))
+        return fit
     penalised = build.is_penalised(method) and not build.starts_from_baseline(config)
     gap = f"valid_{config.evaluation.select_gap}@{k}" if penalised else None
     prefers: Prefers = build.latest
@@ -52,13 +59,14 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
     base = scorer if game is None else game.base
     trainer = Trainer(
         base,
-        build.build_phases(config, base, lists, prefers),
+        build.build_phases(config, base, lists, prefers, order),
         validate=partial(validate, base),
         watch=partial(alarms, gap=f"valid_exposure_gap_signed@{k}"),
         seed=config.seed,
         batch_size=training.batch_size,
         validate_every=training.validate_every,
         patience=training.patience,
+        notice=notice,
     )
     if game is None:
         return trainer
@@ -72,6 +80,17 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
         blocks = blocks or lists.train.batches()
     validated = partial(validate, game)
     return RobustTrainer(game, trainer, draw=draw, calibration=blocks, validate=validated)
+
+
+def _trained(config: Config, lists: AnyLists) -> nn.Module:
+    """Return the trained scorer of a config."""
+    scorer = build.build_model(config, lists)
+    trainer = build_trainer(config, lists, scorer)
+    with lists.training_threads():
+        for _ in trainer.run():
+            pass
+    scorer.load_state_dict(trainer.chosen)
+    return scorer
 
 
 def build_validation(

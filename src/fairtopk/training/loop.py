@@ -155,6 +155,7 @@ class Trainer:
     batch_size: int  # lists per step
     validate_every: int = 1  # epochs between validations; the last of a phase has one too
     patience: int | None = None  # validations without a new choice that end a phase early
+    notice: str = ""  # what is to be known before it begins, in a sentence
     progress: Progress = field(default_factory=Progress)
     chosen: dict[str, Tensor] = field(default_factory=dict)  # weights; empty: no choice yet
 
