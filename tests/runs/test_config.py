@@ -279,7 +279,7 @@ def test_every_example_is_a_config() -> None:
     assert all(isinstance(config, Config) for config in names.values())
     assert {config.method.name for config in names.values()} == {
         "song", "k-song", "listnet", "sl-at-k", "deltr", "ng-de", "so-red", "kso-red",
-        "dpr-rsp", "dpr-reo", "robust", "fair-distill",
+        "dpr-rsp", "dpr-reo", "robust", "fair-distill", "blind",
     }  # fmt: skip
 
 

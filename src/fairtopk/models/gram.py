@@ -39,16 +39,16 @@ def gram_matrix(values: Ratings, n_items: int) -> Tensor:
     item_offsets = offsets_of(item, n_items)
     slot = stable_order(item, item_offsets)
     user = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))[slot]
+    by_item, by_user = (item_offsets, user, value[slot]), (offsets, item, value)
     matrix = torch.empty(n_items, n_items)
-    out = matrix.numpy()
     run_all(
         [
             partial(
                 _gram_rows,
                 (start, min(start + GRAM_ROWS, n_items)),
-                (item_offsets, user, value[slot]),
-                (offsets, item, value),
-                out,
+                by_item,
+                by_user,
+                matrix.numpy(),
             )
             for start in range(0, n_items, GRAM_ROWS)
         ]

@@ -141,7 +141,8 @@ def _curves(results: list[Result]) -> dict[str, list[Point]]:
             keys = [key for key in settings if len({_key(one.get(key)) for one in alike}) > 1]
             if len(presets) > 1:
                 keys = ["method.preset", *keys]
-            parts = [f"{key.rpartition('.')[2]} {settings.get(key)}" for key in keys]
+            shown = {key: key.rpartition(".")[2] for key in keys} | {"model.name": "model"}
+            parts = [f"{shown[key]} {settings.get(key)}" for key in keys]
             name = curve[0].run.method
             named[f"{name} ({', '.join(parts)})" if parts else name] = curve
 
