@@ -27,8 +27,9 @@ class Method:
     """A row of the table: the parts of a method and all else that depends on its name."""
 
     # What it trains: a ranking loss plus C times an exposure penalty, a ranking loss against an
-    # adversary, a game that ranks whole lists, or a student of a re-ranked teacher.
-    family: Literal["objective", "adversary", "game", "distillation"] = "objective"
+    # adversary, a game that ranks whole lists, a student of a re-ranked teacher, or nothing: a
+    # model that is fitted as a whole.
+    family: Literal["objective", "adversary", "game", "distillation", "fit"] = "objective"
     ranking: str | Callable[..., Any] = "ndcg"  # the ranking loss; see `register_method`
     selects: bool = False  # whether the ranking loss looks at the top K only
     # What the exposure penalty looks at: nothing, whole lists (Eq. 7), or the top K (Eq. 11).
@@ -61,7 +62,7 @@ class Method:
     @property
     def is_fair(self) -> bool:
         """Whether it has a fairness part, and so a weight."""
-        return self.family != "objective" or self.fairness != "none"
+        return self.family not in ("objective", "fit") or self.fairness != "none"
 
 
 _ADVERSARIAL = Method(
@@ -83,7 +84,7 @@ _SHARED = Method(
 )
 
 METHODS: dict[str, Method] = {
-    BLIND: Method(selects=True),
+    BLIND: Method(family="fit"),
     "song": Method(),
     BASELINE: Method(selects=True, is_teacher=True),
     "listnet": Method(ranking="listnet"),
