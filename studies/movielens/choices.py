@@ -32,7 +32,6 @@ RECORDS = "choices-runs.jsonl.xz"
 KS = (50, 100, 200)
 SEEDS = [0, 1, 2]
 WEIGHTS = [1e4, 5e4]  # of penalties on softmax exposure
-BY_RANK = [50.0, 200.0]  # where C is not divided by the square of the list's length
 BLIND = "K-SONG"
 DEFAULTS = "KSO-RED by its defaults"
 CHANGED = ("ndcg", "exposure_gap", "rank_exposure_gap")
@@ -55,8 +54,6 @@ CHOICES: dict[str, dict[str, Any]] = {
     "trained for K = 50, 100, 200": {"method": {"k": [[50, 100, 200]]}},
     "groups as in the list": {"training": {"lists": [{"per_group": 0}]}},
     "last layer as warmed up": {"training": {"restart_last_layer": False}},
-    "exposure by rank, anchored": {"method": {"exposure": "rank", "anchor": 1.0, "c": BY_RANK}},
-    "exposure by rank, no anchor": {"method": {"exposure": "rank", "c": BY_RANK}},
 }
 
 

@@ -112,10 +112,10 @@ def ranks(scores: Tensor, batch: Batch) -> Tensor:
 ESTIMATES: dict[str, Callable[[Tensor, Batch], Tensor]] = {
     "lambda": thresholds,
     "lambda of unrated": lambda scores, batch: thresholds(scores, batch.unrated),
-    "spread": lambda scores, batch: list_spread(scores, batch)[0],
+    "spread": lambda scores, batch: list_spread(scores, batch),
     "gap": gaps("softmax", "list"),
     "gap of unrated": gaps("softmax", "unrated"),
-    "gap by rank": gaps("rank", "list"),
+    "gap by rank": gaps("rank", "unrated"),
     "rank": ranks,
 }
 

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fairtopk.lists.batch import Batch, list_batch
+from fairtopk.metrics import rank_exposure_gap
 from fairtopk.objectives.exposure import (
+    SOFT_TOPS,
     ExposureDisparity,
     RankExposureDisparity,
+    discount_as_tops,
     group_exposure,
     group_sums,
     pair_penalty,
     values_of_groups,
 )
-from fairtopk.objectives.methods import METHODS, ObjectiveSettings
-from fairtopk.objectives.ndcg import Estimate
+from fairtopk.objectives.methods import METHODS, RUN_PRESETS, ObjectiveSettings
 from fairtopk.objectives.objective import Objective
 from fairtopk.objectives.threshold import Selection, Threshold, select
 
@@ -287,154 +289,145 @@ def test_all_pairs_are_the_spread_about_the_mean_times_the_number_of_groups(
     torch.testing.assert_close(penalty[0], len(values) * about_mean, rtol=1e-9, atol=1e-14)
 
 
-def ragged(seed: int, n_groups: int) -> tuple[Tensor, Batch]:
-    """Lists of different length, some labels unknown, some groups absent."""
-    generator = torch.Generator().manual_seed(seed)
-    sizes = torch.randint(2, 10, (4, 1), generator=generator)
-    batch = list_batch(
-        query=torch.arange(4),
-        relevance=torch.randint(0, 5, (4, 9), generator=generator).double(),
-        group=torch.randint(-1, n_groups, (4, 9), generator=generator),
-        mask=torch.arange(9) < sizes,
-    )
-    return torch.randn(4, 9, dtype=torch.float64, generator=generator), batch
+def soft_top(h: Tensor, weight: Tensor, k: float, alpha: float) -> Tensor:
+    """p_i = F((h_i - b) / alpha), b by bisection, with one step of Newton for its gradient.
+
+    Slots of weight 0 are drawn apart from the list, and have a p_i too.
+    """
+
+    def soft(b: Tensor) -> Tensor:
+        x = (h - b) / alpha
+        return torch.where(x > 0, 1 - (-x.abs()).exp() / 2, (-x.abs()).exp() / 2)
+
+    if k >= weight.sum() - 1e-9:
+        return torch.ones_like(h)
+    low, high = h.detach().min() - 100 * alpha, h.detach().max() + 100 * alpha
+    with torch.no_grad():
+        for _ in range(100):
+            b = (low + high) / 2
+            low, high = (b, high) if (weight * soft(b)).sum() > k else (low, b)
+    slope = (weight * (-(h - b).abs() / alpha).exp() / 2).sum().detach() / alpha
+    return soft(b + ((weight * soft(b)).sum() - k) / slope)
 
 
-def penalty(
-    scores: Tensor, batch: Batch, *, c: float, gradient: str = "full", k: int = 9
-) -> Tensor:
-    """1/2 sum_{g<h} (E_g - E_h)^2 with x_i = 1 / log2(1 + sum_j l(h_j - h_i)), list by list."""
+def penalty(scores: Tensor, batch: Batch, *, ks: list[int], alpha: float, c: float) -> Tensor:
+    """The penalty as it is written, list by list: a soft top-k for each rank up to K."""
     total = torch.zeros((), dtype=torch.float64)
     for row in range(len(scores)):
-        kept = batch.mask[row]
-        h, group, weight = scores[row, kept], batch.group[row, kept], batch.weight[row, kept]
-        hinge = (h[None, :] - h[:, None] + 1).relu() ** 2
-        rank = (hinge * weight).sum(-1)
-        exposure = 1 / (1 + rank).log2()
-        if k < len(h):
-            beta = 10 / h.detach().std(correction=0).clamp(min=1e-6)
-            lam = h.sort(descending=True).values[k]
-            base = h.detach() if gradient == "frozen" else h
-            lam = lam if gradient == "full" else lam.detach()
-            exposure = exposure * torch.sigmoid(beta * (base - lam))
-        inside = [group == g for g in range(int(batch.group.max()) + 1)]
-        means = [(exposure * weight)[g].sum() / weight[g].sum() for g in inside if g.any()]
-        pairs = [(a - b) ** 2 for place, a in enumerate(means) for b in means[:place]]
-        total = total + c * sum(pairs) / 2 / len(scores)
+        h, weight = scores[row], batch.slot_counts[row]
+        inside = batch.mask[row]
+        mean = (weight * h).sum() / weight.sum()
+        spread = ((weight * (h - mean) ** 2).sum() / weight.sum()).sqrt().detach()
+        unit = float(weight.sum() / inside.sum())
+        for last in ks:
+            discounts = [1 / math.log2(1 + r) for r in range(1, last + 1)]
+            shown = unit * sum(discounts[: int(inside.sum())])
+            d = [one / shown for one in discounts] + [0.0]
+            exposure = sum(
+                (d[k - 1] - d[k]) * soft_top(h, weight, k * unit, alpha * float(spread))
+                for k in range(1, last + 1)
+            )
+            group, of_group = batch.group[row], batch.weight[row] * exposure
+            found = [(group == g) & (batch.weight[row] > 0) for g in range(3)]
+            means = [
+                of_group[one].sum() / batch.weight[row, one].sum() for one in found if one.any()
+            ]
+            pairs = sum((a - b) ** 2 for a, b in combinations(means, 2))
+            total = total + c * pairs / 2 / len(scores) / len(ks)
     return total
 
 
-def fairness_part(
-    scores: Tensor, batch: Batch, method: str, n_groups: int, **values: object
-) -> Estimate:
-    """What the penalty and the anchor add to the objective."""
-    without = {**values, "c": 0.0, "anchor": 0.0}
-    with_it, plain = (
-        Objective(
-            METHODS[method],
-            ObjectiveSettings.model_validate(one),
-            n_queries=4,
-            n_pairs=1,
-            n_groups=n_groups,
-        ).double()(scores, batch)
-        for one in (values, without)
-    )
-    return Estimate(with_it.value - plain.value, with_it.grad - plain.grad)
-
-
-@pytest.mark.parametrize("gradient", ["frozen", "psi", "full"])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("n_groups", [2, 3])
 @settings(max_examples=10)
-@given(seed=st.integers(0, 10**6))
-def test_the_gradient_is_that_of_the_formula(gradient: str, n_groups: int, seed: int) -> None:
-    scores, batch = ragged(seed, n_groups)
-    for method, k in (("kso-red", 3), ("so-red", 9)):
-        found = fairness_part(
-            scores, batch, method, n_groups, k=3, c=20.0, gradient=gradient, exposure="rank"
-        )
+@given(seed=st.integers(0, 10**6), ties=st.booleans())
+def test_the_gradient_of_the_gap_by_rank_is_that_of_the_formula(
+    n_groups: int, weighted: bool, apart: bool, seed: int, ties: bool
+) -> None:
+    scores, batch = drawn(seed, n_groups=n_groups, apart=apart, weighted=weighted)
+    if ties:
+        scores = (4 * scores).round() / 4
+        scores[:, 0] += 0.1  # some spread
+    for method, k, ks in (("kso-red", (2, 4), [2, 4]), ("so-red", 2, [LENGTH])):
+        values = {"k": k, "c": 20.0, "exposure": "rank", "temperature": 0.5}
+        found, without = (
+            Objective(
+                METHODS[method],
+                ObjectiveSettings.model_validate({**values, "c": c}),
+                n_queries=N_QUERIES, n_pairs=1, n_groups=n_groups,
+            ).double()(scores, batch)
+            for c in (20.0, 0.0)
+        )  # fmt: skip
         leaf = scores.clone().requires_grad_()
-        exact = penalty(leaf, batch, c=20.0, gradient=gradient, k=k)
-        if exact.requires_grad:
-            exact.backward()
-        expected = torch.zeros_like(scores) if leaf.grad is None else leaf.grad
-        torch.testing.assert_close(found.value, exact.detach(), rtol=1e-10, atol=1e-12)
-        torch.testing.assert_close(found.grad, expected, rtol=1e-10, atol=1e-12)
+        exact = penalty(leaf, batch, ks=ks, alpha=0.5, c=20.0)
+        (grad,) = torch.autograd.grad(exact + 0 * leaf.sum(), leaf)
+        close = {"rtol": 1e-9, "atol": 1e-10}
+        torch.testing.assert_close(found.value - without.value, exact.detach(), **close)
+        torch.testing.assert_close(found.grad - without.grad, grad, **close)
 
 
-@given(seed=st.integers(0, 10**6))
-def test_weighted_lists_rank_by_weighted_means(seed: int) -> None:
-    scores, batch = ragged(seed, 3)
-    generator = torch.Generator().manual_seed(seed + 1)
-    weight = torch.rand(4, 9, dtype=torch.float64, generator=generator) + 0.1
-    batch = batch._replace(weight=weight * batch.mask)
-    part = RankExposureDisparity(3)
-    found = part(
-        scores.masked_fill(~batch.mask, 0),
-        batch,
-        Selection(torch.ones_like(scores)),
-        20 * torch.ones(4).double(),
+@pytest.mark.parametrize("k", [1, 3, SOFT_TOPS, 50, 200])
+def test_in_the_limit_it_is_the_gap_by_rank_of_the_metrics(k: int) -> None:
+    """Exactly while each rank has a top of its own, else by a few per cent."""
+    generator = torch.Generator().manual_seed(k)
+    scores = torch.randn(40, 120, dtype=torch.float64, generator=generator)
+    group = torch.randint(-1, 2, scores.shape, generator=generator)
+    mask = torch.arange(120) < torch.randint(90, 121, (40, 1), generator=generator)
+    batch = list_batch(torch.arange(40), 0 * scores, group, mask)
+    found = RankExposureDisparity(2, k)(
+        scores, batch, scores.new_full((40,), 1e-9), torch.ones(40).double()
     )
-    leaf = scores.clone().requires_grad_()
-    exact = penalty(leaf, batch, c=20.0)
-    if exact.requires_grad:  # some list has two groups
-        exact.backward()
-    grad = torch.zeros_like(scores) if leaf.grad is None else leaf.grad
-    torch.testing.assert_close(found.value, exact.detach(), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found.grad, grad, rtol=1e-10, atol=1e-12)
+    exact = rank_exposure_gap(scores, group, mask=mask, k=k, signed=True)
+    rank = torch.arange(1, 121, dtype=torch.float64)
+    exact /= ((rank <= k) * mask / (1 + rank).log2()).sum(-1)
+    error = (found.gap - exact).abs().mean() / exact.abs().mean()
+    assert error < (1e-12 if k <= SOFT_TOPS else 0.07)
+    torch.testing.assert_close(found.value, (found.gap**2).mean() / 2)
 
 
-@given(seed=st.integers(0, 10**6), scale=st.sampled_from([0.2, 1.0, 5.0]))
-def test_the_anchor_pulls_the_spread_to_one(seed: int, scale: float) -> None:
-    scores, batch = ragged(seed, 2)
-    scores = scores * scale
-    found = fairness_part(
-        scores, batch, "kso-red", 2, k=3, c=1e-30, anchor=0.7, exposure="rank"
-    )
-    leaf = scores.clone().requires_grad_()
-    exact = sum(
-        0.7 * (leaf[row, batch.mask[row]].std(correction=0) - 1) ** 2 / 2 / 4
-        for row in range(4)
-    )
-    assert isinstance(exact, Tensor)
-    exact.backward()
-    torch.testing.assert_close(found.value, exact.detach(), rtol=1e-10, atol=1e-12)
-    torch.testing.assert_close(found.grad, leaf.grad, rtol=1e-10, atol=1e-12)
-
-
-def test_a_method_without_a_penalty_has_no_anchor() -> None:
-    scores, batch = ragged(0, 2)
-    found = fairness_part(scores, batch, "k-song", 2, k=3, c=5.0, anchor=0.7, exposure="rank")
-    assert (found.grad == 0).all()
+@given(k=st.integers(1, 5_000))
+def test_few_tops_have_the_exposure_of_the_first_rank_and_of_all(k: int) -> None:
+    tops, weights = discount_as_tops(k)
+    assert len(tops) <= SOFT_TOPS
+    assert tops == sorted(tops)
+    assert tops[-1] == pytest.approx(k)
+    discount = [1 / math.log2(1 + r) for r in range(1, k + 1)]
+    assert sum(weights) == pytest.approx(1)
+    total = sum(a * b for a, b in zip(tops, weights, strict=True))
+    assert total == pytest.approx(sum(discount))
 
 
 def test_the_signed_gap_is_group_0_less_the_mean_of_the_others_present() -> None:
-    scores = torch.tensor([[1.0, 0.0, -1.0], [1.0, 0.0, -1.0], [1.0, 0.0, -1.0]]).double()
+    scores = torch.tensor([[1.0, 0.0, -1.0]]).double().expand(3, 3)
     group = torch.tensor([[0, 1, 2], [0, 1, -1], [1, 2, 2]])
     batch = list_batch(torch.arange(3), 0 * scores, group, torch.ones(3, 3).bool())
-    gap = RankExposureDisparity(3)(
-        scores, batch, Selection(torch.ones_like(scores)), torch.ones(3).double()
-    ).gap
-    hinge = (scores[0][None, :] - scores[0][:, None] + 1).relu() ** 2
-    x = 1 / (1 + hinge.sum(-1)).log2()
-    expected = torch.stack([x[0] - (x[1] + x[2]) / 2, x[0] - x[1], x[0] * torch.nan])
-    torch.testing.assert_close(gap, expected, equal_nan=True)
+    sharp = scores.new_full((3,), 1e-9)
+    found = RankExposureDisparity(3, 3)(scores, batch, sharp, torch.ones(3).double())
+    d = [1 / math.log2(1 + rank) for rank in (1, 2, 3)]
+    expected = scores.new_tensor([d[0] - (d[1] + d[2]) / 2, d[0] - d[1], math.nan]) / sum(d)
+    torch.testing.assert_close(found.gap, expected, equal_nan=True)
+    assert found.defined.tolist() == [True, True, True]
 
 
-def test_without_a_weight_there_is_no_anchor() -> None:
-    scores, batch = ragged(0, 2)
-    found = fairness_part(scores, batch, "kso-red", 2, k=3, c=0.0, anchor=0.7, exposure="rank")
-    assert (found.grad == 0).all()
-
-
-def test_an_item_drawn_apart_that_beats_the_whole_list_has_rank_one() -> None:
+def test_an_item_drawn_apart_that_beats_the_whole_list_has_all_exposure() -> None:
     scores = torch.tensor([[1.0, 0.5, 0.0, 9.0, -9.0]]).double()
     mask = torch.tensor([[True, True, True, False, False]])
     group = torch.tensor([[-1, -1, -1, 0, 1]])
     batch = list_batch(torch.tensor([0]), torch.zeros(1, 5).double(), group, mask)
     batch = batch._replace(group=group, weight=torch.ones(1, 5).double())
-    found = RankExposureDisparity(2)(
-        scores, batch, Selection(torch.ones_like(scores)), torch.ones(1).double()
-    )
-    # Rank 1 has exposure 1 / log2(2); the last one's smoothed rank is 1 + sum of squares.
-    rank = 1 + sum((score + 9 + 1) ** 2 for score in (1.0, 0.5, 0.0))
-    assert float(found.gap) == pytest.approx(1 - 1 / math.log2(1 + rank))
+    sharp = scores.new_full((1,), 1e-9)
+    found = RankExposureDisparity(2, 2)(scores, batch, sharp, torch.ones(1).double())
+    assert float(found.gap) == pytest.approx(1 / (1 + 1 / math.log2(3)))
+
+
+def test_settings_without_a_meaning_for_exposure_by_rank_are_refused() -> None:
+    for values in (
+        {"gamma_u": 0.5},
+        {"penalty_gradient": "psi"},
+        {"penalty_gradient": "frozen"},
+    ):
+        with pytest.raises(ValueError, match="; leave "):
+            ObjectiveSettings.model_validate({"exposure": "rank", **values})
+    catalogue = ObjectiveSettings(exposure="rank", **RUN_PRESETS["catalogue"])
+    assert catalogue.penalty_gradient == "full"

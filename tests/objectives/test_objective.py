@@ -278,7 +278,7 @@ def test_the_penalty_falls_as_its_weight_grows() -> None:
 def test_the_spread_is_that_of_the_valid_slots() -> None:
     batch = ragged(4)
     scores = drawn(4, batch)
-    found, _ = list_spread(scores, batch)
+    found = list_spread(scores, batch)
     for row in range(4):
         expected = scores[row, batch.mask[row]].std(correction=0)
         torch.testing.assert_close(found[row], expected)

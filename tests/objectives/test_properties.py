@@ -16,11 +16,15 @@ from fairtopk.objectives.threshold import Selection, Threshold, select
 
 LENGTH = 9
 FAIR = [name for name, method in METHODS.items() if method.fairness != "none"]
-# Exact, and tracked without the term that ties the threshold to zero.
-THRESHOLDS = [{}, {**PRESETS["paper"], "tau_2": 0.0}]
+BY_RANK = {"exposure": "rank"}
+VARIANTS = {**PRESETS, "by rank": BY_RANK}
+# Exact, tracked without the term that ties the threshold to zero, and one that is not used.
+THRESHOLDS = [{}, {**PRESETS["paper"], "tau_2": 0.0}, BY_RANK]
 every_method = pytest.mark.parametrize("method", methods_of("objective"))
 every_fair_method = pytest.mark.parametrize("method", FAIR)
-either_threshold = pytest.mark.parametrize("values", THRESHOLDS, ids=["exact", "tracked"])
+each_threshold = pytest.mark.parametrize(
+    "values", THRESHOLDS, ids=["exact", "tracked", "by rank"]
+)
 seeds = given(seed=st.integers(0, 10**6))
 fewer = settings(max_examples=10)
 
@@ -60,7 +64,7 @@ def close(found: Tensor, expected: Tensor) -> None:
 
 
 @every_method
-@either_threshold
+@each_threshold
 @fewer
 @given(seed=st.integers(0, 10**6), shift=st.floats(-50, 50))
 def test_a_shift_of_all_scores_moves_the_threshold_and_nothing_else(
@@ -73,13 +77,13 @@ def test_a_shift_of_all_scores_moves_the_threshold_and_nothing_else(
         found, expected = shifted(scores + shift, batch), plain(scores, batch)
         close(found.value, expected.value)
         close(found.grad, expected.grad)
-    if values and METHODS[method].selects:
+    if "threshold" in values and METHODS[method].selects:
         moved = shifted.thresholds[0].lam - plain.thresholds[0].lam
         close(moved[~moved.isnan()], torch.full_like(moved, shift)[~moved.isnan()])
 
 
 @every_method
-@either_threshold
+@each_threshold
 @pytest.mark.parametrize("gradient", ["frozen", "full"])
 @fewer
 @seeds
@@ -92,7 +96,7 @@ def test_gradients_sum_to_zero_over_each_list(
 
 
 @every_method
-@pytest.mark.parametrize("preset", list(PRESETS))
+@pytest.mark.parametrize("preset", list(VARIANTS))
 @fewer
 @seeds
 def test_permuting_items_permutes_the_gradient(method: str, preset: str, seed: int) -> None:
@@ -100,8 +104,8 @@ def test_permuting_items_permutes_the_gradient(method: str, preset: str, seed: i
     order = torch.randperm(LENGTH, generator=torch.Generator().manual_seed(seed))
     columns = (batch.relevance, batch.group, batch.mask)
     turned = list_batch(batch.query, *(one[:, order] for one in columns), ideal_k=3)
-    expected = objective(method, **PRESETS[preset])(scores, batch)
-    found = objective(method, **PRESETS[preset])(scores[:, order], turned)
+    expected = objective(method, **VARIANTS[preset])(scores, batch)
+    found = objective(method, **VARIANTS[preset])(scores[:, order], turned)
     close(found.value, expected.value)
     close(found.grad, expected.grad[:, order])
 
@@ -123,13 +127,13 @@ def test_swapping_the_groups_flips_the_gap_and_keeps_the_penalty(
 
 
 @every_fair_method
-@pytest.mark.parametrize("preset", list(PRESETS))
+@pytest.mark.parametrize("preset", list(VARIANTS))
 @pytest.mark.parametrize("level", [0.0, -7.3])
 def test_equal_scores_have_no_gap_and_no_gradient_of_the_penalty(
     method: str, preset: str, level: float
 ) -> None:
     _, batch = drawn(3)
-    part = objective(method, **PRESETS[preset], c_relative=1e3, c=None)
+    part = objective(method, **VARIANTS[preset], c_relative=1e3, c=None)
     part(torch.full((4, LENGTH), level).double(), batch)
     found = part.report()
     assert found["gap_signed"] == pytest.approx(0, abs=1e-16)

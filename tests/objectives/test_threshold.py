@@ -20,6 +20,7 @@ from fairtopk.objectives.threshold import (
     TopThreshold,
     find_past_top,
     select,
+    soft_threshold,
     threshold_derivatives,
     threshold_objective,
     topk_threshold,
@@ -345,3 +346,26 @@ def test_the_gradient_goes_through_what_it_is_told_to() -> None:
     through = {name: select(scores, threshold, ONE, name) for name in ("frozen", "psi", "full")}
     assert [one.slope is not None for one in through.values()] == [False, True, True]
     assert [one.lam_slope is not None for one in through.values()] == [False, False, True]
+
+
+@pytest.mark.parametrize("temperature", [2.0, 0.1, 1e-4])
+@given(seed=st.integers(0, 10**6), ties=st.booleans())
+def test_a_soft_top_has_k_items(temperature: float, seed: int, ties: bool) -> None:
+    """Also in lists with weights, slots off the list or ties, and for fractions of an item."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(3, 9, dtype=torch.float64, generator=generator)
+    scores = scores.round() if ties else scores
+    weight = 3 * torch.rand(3, 9, dtype=torch.float64, generator=generator)
+    weight[0, 4:], weight[1, ::2] = 0, 1
+    k = torch.tensor([0.2, 1.0, 0.5, 0.9]).double() * weight.sum(-1, keepdim=True)
+    k[:, 1] = 1.0
+    b = soft_threshold(scores, weight, k, torch.full((3,), temperature, dtype=torch.float64))
+    x = (scores[:, None] - b[..., None]) / temperature
+    soft = torch.where(x > 0, 1 - (-x.abs()).exp() / 2, (-x.abs()).exp() / 2)
+    torch.testing.assert_close((weight[:, None] * soft).sum(-1), k, rtol=1e-9, atol=1e-9)
+
+
+def test_a_soft_top_as_long_as_the_list_holds_all_of_it() -> None:
+    scores, weight = torch.tensor([[3.0, 1.0, 2.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    b = soft_threshold(scores, weight, torch.tensor([[2.0, 5.0]]), torch.ones(1))
+    assert b.tolist() == [[-math.inf, -math.inf]]

@@ -283,7 +283,7 @@ def biased() -> Lists:
         ({"name": "ng-de"}, 1.0),
         ({"name": "so-red"}, 1.0),
         ({"name": "kso-red"}, 1.0),
-        ({"name": "kso-red", "exposure": "rank", "anchor": 1.0}, 50.0),
+        ({"name": "kso-red", "exposure": "rank"}, 0.1),
     ],
 )
 def test_on_biased_data_a_penalty_ends_fairer_than_none(

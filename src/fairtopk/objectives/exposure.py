@@ -6,14 +6,15 @@ U = 1/2 sum_{g<h} (E_g - E_h)^2 over the pairs of groups in the list; with two g
 Eq. 7 for whole lists and Eq. 11 for the top K. Group numbers count from 0; -1 is unknown and
 belongs to no group.
 
-`RankExposureDisparity` is the experimental ``exposure = "rank"``: e_i = 1 / log2(1 + n g_i),
-where n g_i is the surrogate rank of `ndcg.py`. Softmax exposure shrinks as scores get flatter;
-this one hardly does, but then nothing fixes the scale of scores, which is why it needs the
-anchor 1/2 (spread - 1)^2.
+With ``exposure = "rank"`` the exposure of an item at rank r up to K is d_r = 1 / log2(1 + r),
+behind K 0, as a share of the list's, so that exposures add up to 1 as those of Eq. 5 do. This
+discount is a positive mixture of top-k's: d_r = sum_{k >= r} (d_k - d_{k+1}), d_{K+1} = 0. With
+soft ones, p_i = F((h_i - b) / alpha) with the b of `threshold.soft_threshold`, the gap by rank
+itself has a gradient (`RankExposureDisparity`).
 """
 
 import math
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -24,12 +25,12 @@ from torch import Tensor, nn
 from fairtopk.kernels.compiled import compiled, summing
 from fairtopk.lists.batch import Batch
 from fairtopk.objectives.averages import MovingAverage
-from fairtopk.objectives.ndcg import ndcg_slope, ndcg_term, surrogate_rank
-from fairtopk.objectives.threshold import Selection
+from fairtopk.objectives.threshold import Selection, soft_threshold
 
 Floats = NDArray[np.floating]
 Labels = NDArray[np.signedinteger]
 FEW_GROUPS = 8  # up to which one pass over the list per group is faster
+SOFT_TOPS = 12  # that stand for the top-k's of a rank discount, at most
 
 
 class Disparity(NamedTuple):
@@ -152,43 +153,68 @@ class ExposureDisparity(nn.Module):
 
 
 class RankExposureDisparity(nn.Module):
-    """Estimate the penalty on exposure by surrogate rank and its gradient, without memory.
+    """Estimate the penalty on the gap by rank and its gradient, without memory.
 
     Args:
         n_groups: Number of groups (G).
-        margin: The hinge's c.
+        k: K, behind which there is no exposure; None: the length of the longest list.
+        k_of: What K counts positions of, see `TopThreshold`.
     """
 
-    def __init__(self, n_groups: int, *, margin: float = 1.0) -> None:
+    def __init__(self, n_groups: int, k: int | None, k_of: str = "list") -> None:
         super().__init__()
-        self.n_groups = n_groups
-        self.margin = margin
+        self.n_groups, self.k, self.k_of = n_groups, k, k_of
 
-    def forward(
-        self, scores: Tensor, batch: Batch, selection: Selection, cost: Tensor
-    ) -> Disparity:
-        """Return the weighted penalty; see `ExposureDisparity`."""
+    def forward(self, scores: Tensor, batch: Batch, alpha: Tensor, cost: Tensor) -> Disparity:
+        """Return the weighted penalty; see `ExposureDisparity`.
+
+        `alpha` is the temperature of the soft top-k's, ``[Q]``. Towards 0 the gap becomes that
+        of `metrics.rank_exposure_gap` over the sum of d_r, and the gradient ends.
+        """
         size, present = _group_sizes(batch, self.n_groups)
-        weights, n_items = batch.slot_weights, batch.n_represented[:, None]
-        with torch.enable_grad():
-            leaf = scores.detach().requires_grad_()
-            g = surrogate_rank(leaf, weights, rows=scores.shape[1], margin=self.margin)
-        # A slot drawn apart from the list lacks its own part of the mean, l(0) / n = c^2 / n,
-        # without which an item above all others would have rank 0.
-        own_g = g.detach() + (weights == 0) * self.margin**2 / n_items
-        item_exposure = -ndcg_term(own_g, torch.ones_like(own_g), n_items)
-        weighted = batch.weight * selection.psi * item_exposure
+        counts = batch.slot_counts
+        length = batch.n_items if self.k_of == "catalogue" else batch.n_slots
+        tops = discount_as_tops(self.k or int(length.max()))
+        k, worth = (scores.new_tensor(one) for one in tops)
+        n_items = batch.n_represented[:, None]
+        k = k * (n_items / length[:, None])
+        worth = worth / (worth * k.minimum(n_items)).sum(-1, keepdim=True)
+        b = soft_threshold(scores, counts, k, alpha)
+        x = (scores[:, None, :] - b[:, :, None]) / alpha[:, None, None]
+        slope = (-x.abs()).exp() / 2  # F', [Q, M, L]
+        p = torch.where(x > 0, 1 - slope, slope)  # F, [Q, M, L]
+        weighted = batch.weight * torch.einsum("qml,qm->ql", p, worth)
         exposure = group_sums(weighted, batch.group, n_groups=self.n_groups) / size
         penalty, d_penalty_d_exposure = pair_penalty(exposure, present)
 
+        # b keeps sum_l w_l p_l = k, and so
+        #   d p_i / d h_j = F'_i (delta_ij - w_j F'_j / sum_l w_l F'_l) / alpha.
         cost = cost / len(scores)
         by_group = d_penalty_d_exposure * cost[:, None] / size
-        d_penalty_d_weighted = batch.weight * values_of_groups(by_group, batch.group)
-        upstream = -ndcg_slope(own_g, selection.psi * d_penalty_d_weighted, n_items)
-        (grad,) = torch.autograd.grad(g, leaf, upstream)
-        selection.add_selector_gradient(grad, d_penalty_d_weighted * item_exposure)
+        d_item = batch.weight * values_of_groups(by_group, batch.group)
+        moved, near = (torch.einsum("qml,ql->qm", slope, one) for one in (d_item, counts))
+        by_b = worth * moved / near.clamp(min=torch.finfo(near.dtype).tiny)
+        grad = d_item * torch.einsum("qml,qm->ql", slope, worth)
+        grad = (grad - counts * torch.einsum("qml,qm->ql", slope, by_b)) / alpha[:, None]
         gap = signed_gap(exposure, present)
         return Disparity((penalty * cost).sum(), grad, gap, defined=present.any(-1))
+
+
+@cache
+def discount_as_tops(k: int) -> tuple[list[float], list[float]]:
+    """Return few top-k's and their weights, whose sum is the discount of ranks up to `k`.
+
+    There is one for each rank, or, of more than `SOFT_TOPS`, neighbours are merged into one at
+    their weighted mean, so that the exposure of the first rank and that of all ranks stay.
+    """
+    ranks = np.arange(1, k + 1)
+    discount = 1 / np.log2(1 + ranks)  # d_r
+    weight = -np.diff(discount, append=0)  # d_k - d_{k+1}
+    first = ranks
+    if k > SOFT_TOPS:  # dense at the top; K itself is merged with none
+        first = np.unique(np.geomspace(1, k, SOFT_TOPS).round().astype(int))
+    merged, moment = (np.add.reduceat(one, first - 1) for one in (weight, weight * ranks))
+    return (moment / merged).tolist(), merged.tolist()
 
 
 def signed_gap(exposure: Tensor, present: Tensor) -> Tensor:

@@ -198,8 +198,8 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     k: K | Ks = 50  # K: positions of the top; several: penalties averaged
     k_of: Literal["list", "catalogue"] = "list"  # whose positions K counts
     c: NonNegativeFloat | None = None  # C: weight of 1/2 gap^2
-    # C / n^2, which carries over between lengths; plain C if exposure is by rank. n is the
-    # length of the list, or of the catalogue that a list with weighted slots stands for.
+    # C / n^2, which carries over between lengths. n is the length of the list, or of the
+    # catalogue that a list with weighted slots stands for.
     c_relative: NonNegativeFloat | None = None
 
     # Which items the penalty compares: all, or those that the user has not rated in training;
@@ -229,8 +229,8 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
     tau_2: NonNegativeFloat = 1e-4  # its quadratic term
     epsilon: Annotated[float, Field(ge=0, lt=1)] = 0.25  # added to K
 
-    exposure: Literal["softmax", "rank"] = "softmax"  # "rank" is experimental
-    anchor: NonNegativeFloat = 0.0  # weight of 1/2 (spread - 1)^2, which "rank" needs
+    exposure: Literal["softmax", "rank"] = "softmax"  # Eq. 5, or the discount of the rank
+    temperature: PositiveFloat = 0.5  # of soft ranks, in spreads of the list's scores
 
     @model_validator(mode="after")
     def _one_weight(self) -> "ObjectiveSettings":
@@ -238,6 +238,10 @@ class ObjectiveSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fa
             raise ValueError("give c or c_relative, not both")
         if self.exposure == "rank" and self.gamma_u is not None:
             raise ValueError('gamma_u has no effect on exposure = "rank"; leave it out')
+        if self.exposure == "rank" and self.penalty_gradient in ("frozen", "psi"):
+            raise ValueError(
+                'exposure = "rank" is differentiated in full; leave out penalty_gradient'
+            )
         return self
 
     @property

@@ -15,6 +15,7 @@ has); the preset "paper" tracks lambda and gives both memory. Where the paper's 
 | Eq. 5 exposure, mean of a group | `exposure.group_exposure`; e_i in `metrics.exposure_gap` |
 | Eqs. 7, 11 U_q, U_q^K | `exposure.pair_penalty` |
 | Eqs. 6, 9 the gap as a metric | `metrics.exposure_gap`, `metrics.gaps.softmax_exposure` |
+| exposure by rank (not in it) | `exposure.RankExposureDisparity.forward` |
 | Eqs. 8, 12, 14 the whole problem | `objective.Objective.forward` |
 | Eq. 10 lambda | `threshold.topk_threshold` |
 | Eq. 11 selector psi | `threshold.select` |
@@ -85,7 +86,8 @@ class Objective(nn.Module):
         elif not isinstance(method.ranking, str):
             self.ranking = RegisteredRanking(method.ranking, n_queries)
         top = method.selects or method.fairness == "top"
-        apart = settings.penalty_of == "unrated" and method.fairness == "top"
+        by_rank = settings.exposure == "rank"
+        apart = settings.penalty_of == "unrated" and method.fairness == "top" and not by_rank
         self.thresholds, self.unrated_thresholds = (
             nn.ModuleList(
                 TopThreshold(k, settings, n_queries, start=start) for k in settings.ks if wanted
@@ -93,12 +95,12 @@ class Objective(nn.Module):
             for wanted in (top, apart)
         )
         gamma = settings.gamma_u if method.averages and settings.gamma_u else method.gamma_u
-        n_penalties = {"none": 0, "list": 1, "top": len(settings.ks)}[method.fairness]
+        tops = {"none": (), "list": (None,), "top": settings.ks}[method.fairness]
         self.fairness = nn.ModuleList(
-            RankExposureDisparity(n_groups, margin=settings.margin)
-            if settings.exposure == "rank"
+            RankExposureDisparity(n_groups, k, settings.k_of)
+            if by_rank
             else ExposureDisparity(n_queries, n_groups, gamma=gamma, start=start)
-            for _ in range(n_penalties)
+            for k in tops
         )
         self.last: dict[str, Tensor] = {}
 
@@ -135,7 +137,7 @@ class Objective(nn.Module):
     def _penalty_term(
         self, scores: Tensor, batch: Batch, thresholds: Sequence[Threshold]
     ) -> Estimate:
-        """Return C times the exposure penalty, averaged over the Ks, and the anchor.
+        """Return C times the exposure penalty, averaged over the Ks.
 
         With ``penalty_of = "unrated"`` the lists lose the items that were rated in training,
         and have thresholds of their own.
@@ -144,17 +146,18 @@ class Objective(nn.Module):
         if self.fairness and settings.penalty_of == "unrated":
             batch = batch.unrated
             thresholds = [one(scores, batch) for one in self.unrated_thresholds] or thresholds
-        spread, centred = list_spread(scores, batch)
-        selections = [Selection(torch.ones_like(scores))] * len(self.fairness)
-        if self.method.fairness == "top":
-            scale = spread if settings.beta_of == "spread" else torch.ones_like(spread)
+        spread = list_spread(scores, batch)
+        whole = Selection(torch.ones_like(scores))
+        selections: Sequence[Selection | Tensor] = [whole] * len(self.fairness)
+        if settings.exposure == "rank":  # has soft tops of its own, and needs their temperature
+            selections = [settings.temperature * spread] * len(self.fairness)
+        elif self.method.fairness == "top":
+            beta = settings.beta / (spread if settings.beta_of == "spread" else spread**0)
             through = settings.penalty_gradient or settings.gradient
-            beta = settings.beta / scale
             selections = [select(scores, one, beta, through) for one in thresholds]
-        # C = c_relative n^2: softmax exposures of a list average 1 / n, so the penalty is
-        # of order 1 / n^2. Exposure by rank hardly depends on n, the items a list represents.
-        cost = torch.full_like(batch.n_represented, settings.c_relative or settings.c or 0.0)
-        if settings.c_relative is not None and settings.exposure == "softmax":
+        # C = c_relative n^2: exposures average 1 / n, so the penalty is of order 1 / n^2.
+        cost = torch.full_like(batch.n_represented, settings.c or 0.0)
+        if settings.c_relative is not None:
             cost = settings.c_relative * batch.n_represented**2
         cost = cost / len(self.fairness) if self.fairness else torch.zeros_like(cost)
         value, grad = scores.new_zeros(()), torch.zeros_like(scores)
@@ -163,11 +166,6 @@ class Objective(nn.Module):
             found: Disparity = part(scores, batch, selection, cost)
             value, grad = value + found.value, grad + found.grad
             gap, defined = found.gap, found.defined
-        if settings.anchor and cost.any():  # the mean over lists of 1/2 (spread - 1)^2
-            value = value + settings.anchor * (((spread - 1) ** 2).mean() / 2)
-            slope = ((spread - 1) / (batch.n_represented * spread))[:, None]
-            in_scores = slope * (batch.slot_counts * centred) / len(scores)
-            grad = grad + settings.anchor * in_scores
         self.last = {
             "gap_signed": gap.nanmean(),
             "without_gap": 1 - defined.float().mean(),
@@ -208,13 +206,8 @@ class RegisteredRanking(nn.Module):
         return Estimate(value, grad.detach().to(scores.dtype))
 
 
-def list_spread(scores: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the spread of each list, ``[Q]``, and its centred scores, ``[Q, L]``.
-
-    The spread is the population standard deviation of the scores; a centred score is the score
-    minus the mean of its list, 0 off the list.
-    """
+def list_spread(scores: Tensor, batch: Batch) -> Tensor:
+    """Return the population standard deviation of each list's scores, ``[Q]``."""
     mean = (scores * batch.slot_counts).sum(-1) / batch.n_represented
-    centred = (scores - mean[:, None]) * batch.mask
-    variance = (batch.slot_counts * centred**2).sum(-1) / batch.n_represented
-    return variance.sqrt().clamp(min=SMALLEST_SPREAD), centred
+    squares = batch.slot_counts * (scores - mean[:, None]) ** 2
+    return (squares.sum(-1) / batch.n_represented).sqrt().clamp(min=SMALLEST_SPREAD)

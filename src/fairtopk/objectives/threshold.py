@@ -6,6 +6,7 @@ on the smoothed problem of Eq. 13,
     G(l) = (K + eps)/n l + tau_2/2 l^2 + tau_1 mean_i softplus((h_i - l) / tau_1).
 
 The selector psi(h - lambda) is a sigmoid: near 1 above the threshold and near 0 below it.
+The soft top-k's of exposure by rank have thresholds of their own, at which each adds up to k.
 """
 
 import math
@@ -201,6 +202,45 @@ def topk_threshold(scores: Tensor, weight: Tensor, k: Tensor) -> tuple[Tensor, T
     first = first.clamp(max=scores.shape[-1] - 1)[:, None]
     lam = descending.gather(-1, first)[:, 0]
     return lam.masked_fill(all_top, -torch.inf), place.gather(-1, first)[:, 0]
+
+
+def soft_threshold(scores: Tensor, weight: Tensor, k: Tensor, alpha: Tensor) -> Tensor:
+    """Return b where soft top-k's have k items: sum_i w_i F((h_i - b) / alpha) = k, ``[Q, M]``.
+
+    F is Laplace's distribution function, exp(x) / 2 below 0 and 1 - exp(-x) / 2 above (LapSum,
+    Struski et al., ICML 2025). b is -inf where k covers the whole list.
+
+    Args:
+        scores: Model scores, ``[Q, L]``.
+        weight: How many items each slot stands for, 0 off the list, ``[Q, L]``.
+        k: Sizes of the tops of each list, ``[Q, M]``.
+        alpha: Temperature of each list, ``[Q]``.
+    """
+    off, infinity, pad = weight == 0, torch.inf, torch.nn.functional.pad
+    # In float64, because the terms below are far apart. Slots off the list join its last one.
+    x = scores.double() / alpha[:, None]
+    x = torch.where(off, x.masked_fill(off, infinity).amin(-1, keepdim=True), x)
+    x, place = x.sort(dim=-1, descending=True)
+    highest, x = x[:, :1], x - x[:, :1]
+    counts = weight.double().gather(-1, place)
+    # Before each place: W = sum of w, and the logarithm of A = sum of w exp(-x). From it on:
+    # that of B = sum of w exp(x).
+    whole = pad(counts.cumsum(-1), (1, 0))
+    log_a = pad((counts.log() - x).logcumsumexp(-1), (1, 0), value=-infinity)
+    log_b = (counts.log() + x).flip(-1).logcumsumexp(-1).flip(-1)
+    log_b = pad(log_b, (0, 1), value=-infinity)
+    # What a top has with b at each place says between which two places it has k items.
+    reached = whole[:, 1:] + ((log_b[:, 1:] - x).exp() - (log_a[:, 1:] + x).exp()) / 2
+    end = torch.searchsorted(reached, k.double().contiguous())
+    whole, log_a, log_b = (one.gather(-1, end) for one in (whole, log_a, log_b))
+    # There W - y A / 2 + B / (2 y) = k, with y = exp(b / alpha). With s = W - k,
+    # y = (sqrt(s^2 + A B) + s) / A = B / (sqrt(s^2 + A B) - s).
+    s = whole - k
+    s = s.masked_fill(s.abs() <= 8 * torch.finfo(scores.dtype).eps * k, 0)  # sums are rounded
+    log_s = s.abs().log()
+    log_sum = torch.logaddexp(log_s, torch.logaddexp(2 * log_s, log_a + log_b) / 2)
+    log_y = torch.where(s < 0, log_b - log_sum, log_sum - log_a)
+    return ((log_y + highest) * alpha[:, None]).to(scores.dtype)
 
 
 @compiled
