@@ -61,6 +61,12 @@ KEYS: list[tuple[str, tuple[str, ...]]] = [
     ("method.preset", (*NOT_TEXT, '"nonsense"')),
     ("method.gamma_0", ("true", '"x"', "-1", "2", "nan")),
     ("method.nonsense", ("1",)),
+    ("method.distill", (
+        '{ rounding = "up" }', "{ rounding = 1 }", "{ rounds = 0 }", "{ ridge = 0 }",
+        "{ teacher = 1 }", '{ teacher = "nonsense" }', '{ teacher = "linear" }',
+        '{ teacher = { path = "a.csv" } }',
+        '{ teacher = { path = "", user = "u", item = "i", score = "s" } }',
+    )),
     ("training.warmup_epochs", NOT_WHOLE),
     ("training.warmup_rate", (*NOT_NUMBER, "0")),
     ("training.epochs", NOT_WHOLE),
@@ -174,6 +180,30 @@ SWEEPS = {
 }
 
 
+def teachers() -> list[Row]:
+    """Return what may be wrong with the table of a teacher."""
+    words, usual = "train fair-distill.toml --out made", {"user": "user", "item": "item"}
+    tables: dict[str, tuple[dict[str, str], str]] = {
+        "that does not exist": ({"path": "none.csv", "score": "score"}, "none.csv"),
+        "without the column": ({"path": "ranked.csv", "score": "points"}, "points"),
+        "with text for scores": ({"path": "ranked.csv", "score": "group"}, "group"),
+        "that is no Parquet": ({"path": "bad.parquet", "score": "score"}, "bad.parquet"),
+    }
+    rows = []
+    for how, (given, says) in tables.items():
+        pairs = ", ".join(f'{key} = "{value}"' for key, value in (usual | given).items())
+        do = swap(
+            "fair-distill.toml", "epochs = 2 }", f"epochs = 2, teacher = {{ {pairs} }} }}"
+        )
+
+        def spoil(folder: Path, do: Do = do) -> None:
+            (folder / "bad.parquet").write_bytes(b"nonsense")
+            do(folder)
+
+        rows.append(row(f"a teacher's table {how}", words, spoil, says=says))
+    return rows
+
+
 def sweeps() -> list[Row]:
     """Return what is wrong with a sweep alone."""
     rows = [
@@ -250,4 +280,4 @@ def _trained_oddly(folder: Path) -> None:
             run_in(folder, one.words)
 
 
-ROWS = [*keys(), *texts(), *sweeps(), *goals(), *fine()]
+ROWS = [*keys(), *texts(), *teachers(), *sweeps(), *goals(), *fine()]

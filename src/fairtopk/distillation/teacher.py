@@ -179,7 +179,8 @@ def taught_order(
     if settings.reranker == "exposure-lp":
         fair = exposure_lp(lists, k, ExposureProgram(seed=seed)).slot
     else:
-        wanted = Floors(targets=targets, rounding=settings.rounding, seed=seed)
+        rounding = settings.rounding or "down"
+        wanted = Floors(targets=targets, rounding=rounding, seed=seed)
         fair = floors(lists, k, wanted, method=settings.reranker).slot
     if strength == 1:
         return fair

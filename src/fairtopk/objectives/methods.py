@@ -306,7 +306,8 @@ class DistillSettings(BaseModel, frozen=True, extra="forbid", allow_inf_nan=Fals
     # name, or that of another system's rankings in a table.
     teacher: str | TeacherTable | None = None
     reranker: Reranker = "det-const-sort"  # puts the head of each list in a fair order
-    rounding: Literal["down", "random"] = "down"  # of its floors
+    # Of its floors. None: at random for a student that is fitted, else down.
+    rounding: Literal["down", "random"] | None = None
     head: Count = 600  # items of that order that are kept for each user
     tail: Count = 300  # items that are kept from behind the head
     drawn: Count = 150  # items of the head, and of the tail, in a step

@@ -176,6 +176,7 @@ def build_rounds(
     `order` is that of a teacher which is not the model itself.
     """
     settings, strength = config.method.distill, config.method.c or 0.0
+    settings = settings.model_copy(update={"rounding": settings.rounding or "random"})
     teaching = Teaching(lists.data.group, settings, strength, config.seed, order)
 
     def run(history: list[Record]) -> Iterator[Record]:
