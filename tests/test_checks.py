@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from fairtopk.checks import (
+    checked_choice,
     checked_flag,
     checked_ks,
     checked_number,
@@ -63,7 +64,14 @@ def test_a_flag_a_number_and_a_path_are_what_they_are_called() -> None:
     with pytest.raises(KindError, match=r"^signed must be True or False, got 1$"):
         checked_flag("signed", 1)
     assert checked_number("p", np.float32(0.5)) == 0.5
-    with pytest.raises(InputError, match=r"^p must be a finite number, got True$"):
-        checked_number("p", True)
+    for wrong in (True, "0.5", None, np.ones(1)):
+        with pytest.raises(KindError, match=r"^p must be a finite number, got "):
+            checked_number("p", wrong)
+    with pytest.raises(InputError, match=r"^p must be a finite number, got nan$"):
+        checked_number("p", np.nan)
+    for wrong, error in (("x", InputError), (3, KindError), (None, KindError)):
+        with pytest.raises(error, match=r"^way must be one of sampled, full, got ") as raised:
+            checked_choice("way", wrong, ("sampled", "full"))
+        assert raised.type is error
     with pytest.raises(InputError, match=r"^out must be a path, got 'a\\x00b'$"):
         checked_path("out", "a\0b")

@@ -15,6 +15,7 @@ from fairtopk.evaluation import (
     fill_relevance,
     gap_context,
     sizes_without,
+    wholly_in_top,
 )
 from fairtopk.kernels.ranking import UserItems
 from fairtopk.lists.batch import Batch, candidate_batch
@@ -206,6 +207,13 @@ ITEM = np.array([1, 4, 2, 0, 3], np.int32)
 def test_sizes_are_those_of_the_catalogue_without_the_users_items() -> None:
     group = np.array([0, 1, 1, -1, 1], np.int32)
     assert sizes_without(USERS, OFFSETS, ITEM, group, 3).tolist() == [[0, 3, 0], [1, 1, 0]]
+
+
+def test_lists_that_are_wholly_in_the_top_are_told_of() -> None:
+    lengths = np.array([4, 10, 10, 12])
+    assert wholly_in_top(lengths, [3, 9]) == []
+    (sentence,) = wholly_in_top(lengths, [9, 10, 12])
+    assert sentence.startswith("at K = 10, 12 all items are in the top of 3 or more of 4 lists")
 
 
 @pytest.mark.kernel

@@ -388,6 +388,15 @@ def test_what_unpacks_to_far_more_than_its_size_is_refused(
         READERS["audit"](tmp_path / "a.csv.gz")
 
 
+def test_no_packed_file_may_unpack_to_more_than_the_bound_however_large_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "MOST_UNPACKED_BYTES", 2**10)
+    written(tmp_path / "a.csv.gz", gzip.compress(ROWS.encode() * 2**6))
+    with pytest.raises(ft.InputError, match=r"a\.csv\.gz unpacks to more than 200 times"):
+        READERS["audit"](tmp_path / "a.csv.gz")
+
+
 def test_more_files_than_the_bound_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,12 +79,12 @@ def one_or_several_ks(k: Any) -> tuple[int, ...]:
 
 def checked_number(name: str, value: Any, *, rule: str = "a finite number") -> float:
     """Return a finite number, refusing what is none; `rule` says what it must be."""
-    number = math.nan
-    if not isinstance(value, bool | str | bytes) and not getattr(value, "ndim", None):
-        try:
-            number = float(value)
-        except (TypeError, ValueError, OverflowError, RuntimeError):
-            raise KindError(f"{name} must be {rule}, got {shown(value)}") from None
+    try:
+        if isinstance(value, bool | str | bytes) or getattr(value, "ndim", None):
+            raise TypeError
+        number = float(value)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise KindError(f"{name} must be {rule}, got {shown(value)}") from None
     if not math.isfinite(number):
         raise InputError(f"{name} must be {rule}, got {shown(value)}")
     return number
@@ -100,7 +100,8 @@ def checked_flag(name: str, value: Any) -> bool:
 def checked_choice(name: str, value: Any, choices: Collection[str]) -> str:
     """Return one of several words, refusing all others."""
     if not isinstance(value, str) or value not in choices:
-        raise InputError(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
+        kind = InputError if isinstance(value, str) else KindError
+        raise kind(f"{name} must be one of {', '.join(choices)}, got {shown(value)}")
     return value
 
 

@@ -38,6 +38,20 @@ def evaluate(
     )
 
 
+def wholly_in_top(lengths: NDArray[np.int64], ks: Sequence[int]) -> list[str]:
+    """Return a warning if half of the lists or more have no item outside the top at some K."""
+    counts = {k: int((lengths <= k).sum()) for k in ks}
+    short = {k: count for k, count in counts.items() if 2 * count >= len(lengths)}
+    if not short:
+        return []
+    least, n_lists = min(short.values()), len(lengths)
+    which = "all" if least == n_lists else f"{least:,} or more of"
+    return [
+        f"at K = {', '.join(map(str, short))} all items are in the top of {which} {n_lists:,} "
+        f"lists, whose gaps show nobody left out; choose a smaller K"
+    ]
+
+
 class GapContext(NamedTuple):
     """Chance level, spread and parity of the lists that gaps were measured on."""
 

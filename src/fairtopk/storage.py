@@ -47,6 +47,7 @@ MOST_FEATURE = 10_000  # number of a feature in LETOR text
 MOST_FILES = 100_000  # of a folder, an archive or a pattern
 MOST_UNPACKED = 200  # times the packed size, of what is larger than `LEAST_BOMB`
 LEAST_BOMB = 2**26  # bytes
+MOST_UNPACKED_BYTES = 2**34  # of one file, however large it is packed
 MOST_DOWNLOAD = 10 * 10**9  # bytes
 MOST_JSON_BYTES = 2**24  # of a card or a record
 MOST_TEXT_BYTES = 2**28  # of a text file that is read whole

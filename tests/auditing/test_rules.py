@@ -68,7 +68,7 @@ def test_a_rule_without_a_column_is_on_every_column() -> None:
         ("exposure_gap@5 > 1", "exposure_gap needs scores (--score)"),
         ("impct_ratio@5 < 1", "no metric is called 'impct_ratio'; there is impact_ratio"),
         ("NDGC@5 < 1", "there is ndcg"),
-        ("xyz@5 < 1", "there is ndcg, impact_ratio, impact_ratio_p, rank_exposure_gap"),
+        ("xyz@5 < 1", "there is ndcg, impact_ratio, rank_exposure_gap, repr"),
         ("sex:ndcg@5 < 1", "ndcg is of whole lists, whatever their groups; leave out 'sex:'"),
         ("age:impact_ratio@5 < 1", "names column 'age': the columns are sex"),
     ],

@@ -1,6 +1,6 @@
 """Rows that spoil a word of the command line."""
 
-from drill.rows import ESCAPE, HUGE, Row, as_folder, nothing, put, row
+from drill.rows import ESCAPE, HUGE, Row, as_folder, nothing, put, row, swap
 
 AUDIT = "audit ranked.csv --query user --item item --score score --groups group --k 5"
 RERANK = (
@@ -25,6 +25,14 @@ BASES = {  # valid, each of its words can be spoilt
     "prepare": PREPARE,
     "reproduce": "reproduce --out made --quick",
     "demo": "demo",
+}
+PAST = {  # at a K that no list is longer than
+    "evaluate": "evaluate runs/kso-red --k 400",
+    "evaluate on the catalogue": "evaluate runs/kso-red --k 400 --protocol full",
+    "evaluate documents": "evaluate docs-run --k 400",
+    "train": "train k-song.toml --out made --set evaluation.k=[400]",
+    "sweep": "sweep sweep.toml --out made --processes 1 --set evaluation.k=[400]",
+    "rerank": f"{RERANK} --infeasible mark".replace("--k 5", "--k 400"),
 }
 # What an option of each kind must not be.
 WHOLE = ("x", "", "1.5", "1e3", "nan", HUGE, "1;2", "0x10")
@@ -138,6 +146,11 @@ def commands() -> list[Row]:
         row("audit intersections of one column", f"{AUDIT} --intersections"),
         row("audit local items with a table of items",
             f"{AUDIT} --local-items --items items.csv"),
+        row("audit with a table of items that contradicts the rankings",
+            f"{AUDIT} --items items.csv", swap("items.csv", "1,a,", "1,b,"),
+            says="correct one of them"),
+        row("audit with a rule on an unknown metric", f"{AUDIT} --fail-if 'nonsense@5 < 1'",
+            says="there is impact_ratio, "),
         row("rerank a run for fa-ir with p of 2", "rerank runs/k-song --method fa-ir --p 2"),
         row("rerank a run for fa-ir with alpha of 0",
             "rerank runs/k-song --method fa-ir --alpha 0"),
@@ -256,6 +269,11 @@ def valid() -> list[Row]:
         row("an audit with a number written as +5", AUDIT.replace("--k 5", "--k +5"), code=0),
         row("train from prepared data", "train kso-red.toml --out made --set data.options= "
             "--set data.path=prepared", code=0),
+        *(row(f"{what}, at a K past the lists", words, code=0, says="all items are in the top")
+          for what, words in PAST.items()),
+        *(row(f"train on lists with too many {what}", "train k-song.toml --out made "
+              f"--set training.lists.{what}=1000", code=0, says=f"lists.{what} is 1,000")
+          for what in ("rated", "unrated")),
         row("a note in the folder", "report runs", put("runs/notes.txt", "hello"), code=0),
         row("nothing is done", "--version", nothing, code=0, says="fairtopk"),
     ]  # fmt: skip

@@ -4,7 +4,7 @@ import json
 import random
 import zlib
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from drill.mutations import BYTES, Mutate, edit_header, edit_json, edit_lines
@@ -37,6 +37,7 @@ class Kind(NamedTuple):
         edits: Ways to mutate, beside those of any bytes.
         other: A file of another run that may take its place.
         removed: A file that is removed first, so that the other is read.
+        same: A metrics file whose numbers stay what they were, if the mutation is accepted.
     """
 
     path: str
@@ -45,6 +46,7 @@ class Kind(NamedTuple):
     edits: tuple[Mutate, ...] = ()
     other: str | None = None
     removed: str | None = None
+    same: str | None = None
 
 
 AFTERWARDS = "swept/csv-ratings-group-a/k-song-k5/seed0/afterwards.json"
@@ -64,14 +66,15 @@ KINDS = {
     "log": Kind(f"{RUN}/log.jsonl", REPORT, 12, (edit_lines,) * 5, "docs-run/log.jsonl"),
     "values of queries": Kind(PER_QUERY, REPORT, 16, (edit_header,) * 8,
                               "docs-run/per_query.safetensors"),
-    "metrics resumed": Kind(METRICS, RESUME, 8, (edit_json,) * 5, "other-run/metrics.json"),
+    "metrics resumed": Kind(METRICS, RESUME, 8, (edit_json,) * 5, "other-run/metrics.json",
+                            None, METRICS),
     "search": Kind("goal-run/search.json", "train goal.toml --out goal-run --resume", 10,
-                   (edit_json,) * 8, METRICS),
+                   (edit_json,) * 8, METRICS, None, "goal-run/metrics.json"),
     "afterwards": Kind(AFTERWARDS, "sweep sweep.toml --out swept --resume --processes 1", 4,
                        (edit_json,) * 8),
     "model": Kind(MODEL, EVALUATE, 24, (edit_header,) * 10, "other-run/model.safetensors"),
     "state": Kind(STATE, RESUME, 24, (edit_header,) * 10, "other-run/state.safetensors",
-                  METRICS),
+                  METRICS, METRICS),
     "card": Kind("prepared/card.json", PREPARED, 16, (edit_json,) * 8,
                  "prepared-docs/card.json"),
     "prepared table": Kind("prepared/ratings.parquet", PREPARED, 8, (), "items.parquet"),
@@ -98,11 +101,18 @@ def test_a_mutated_file_is_refused_or_does_no_harm(
     name: str, number: int, folder: Path
 ) -> None:
     kind = KINDS[name]
+    wanted = numbers(folder / kind.same) if kind.same is not None else None
     if kind.removed is not None:
         (folder / kind.removed).unlink()
     mutate(folder / kind.path, kind, seeded(name, number), folder)
     ended = run_in(folder, kind.words.split())
     assert not faults(row(name, kind.words, code=(0, 1, 2)), ended), ended
+    if kind.same is not None and ended.code != 2:
+        assert numbers(folder / kind.same) == wanted
+
+
+def numbers(path: Path) -> Any:
+    return json.loads(path.read_text())["metrics"]
 
 
 @pytest.mark.parametrize("number", range(CACHED))
@@ -113,11 +123,7 @@ def test_a_mutated_stage_of_the_cache_changes_no_number(number: int, folder: Pat
         mutate(path, kind, chance, folder)
     ended = run_in(folder, TRAIN.split())
     assert not faults(row("cached", TRAIN, code=0), ended), ended
-    found, wanted = (
-        json.loads((folder / out / "metrics.json").read_text())["metrics"]
-        for out in ("made", RUN)
-    )
-    assert found == wanted
+    assert numbers(folder / "made" / "metrics.json") == numbers(folder / METRICS)
 
 
 @pytest.mark.parametrize("number", range(RANKERS))

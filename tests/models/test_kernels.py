@@ -105,7 +105,8 @@ def test_gradients_are_summed_by_user_and_by_item(
     gate = plain_gate(pairs, users, items, NO_DROPOUT)
     of_users = Sides(np.ones((Q, WIDTH)), np.ones((Q, UNITS)))
     of_items = Sides(np.full((N_ITEMS, WIDTH), np.nan), np.full((N_ITEMS, UNITS), np.nan))
-    sum_gradients(pairs, (users.product, items.product), grad, gate, of_users, of_items)
+    sums = (of_users, of_items, Sides(np.empty((1, WIDTH)), np.empty((1, UNITS))))
+    sum_gradients(pairs, (users.product, items.product), grad, gate, sums)
 
     slope, item = grad[pairs.row, pairs.slot][:, None], item_of(pairs)
     expected = [np.ones((Q, WIDTH)), np.ones((Q, UNITS))]

@@ -113,6 +113,7 @@ def test_robust_refuses_to_rank_without_groups_and_others_to_rank_with_them(
         game.rank_with_groups(x, qid, groups=np.where(groups == "minor", "odd", groups))
 
 
+@pytest.mark.filterwarnings("ignore:at K = 20 all items are in the top")
 def test_robust_knows_the_groups_of_training_whichever_is_the_smaller_later(
     train: Documents, test: Documents
 ) -> None:

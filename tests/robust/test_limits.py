@@ -105,7 +105,7 @@ def test_lists_too_long_to_be_sampled_are_refused_before_training(
             for unrated in (10, 140):
                 blocks = part.batches(unrated=unrated, seed=0)
                 longest = max(int(block.mask.sum(-1).max()) for block in blocks)
-                assert part.longest(unrated=unrated) == longest
+                assert part.lengths(unrated=unrated).max() == longest
 
 
 def test_ratings_without_any_above_0_are_refused(tmp_path: Path) -> None:

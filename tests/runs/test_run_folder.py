@@ -19,12 +19,19 @@ from fairtopk.errors import ENDING, Exit, Stopped
 from fairtopk.lists.users import Lists
 from fairtopk.reporting.results import collect
 from fairtopk.runs import run
-from fairtopk.runs.build import build_model
+from fairtopk.runs.build import build_model, oversized
 from fairtopk.runs.config import Config
 from fairtopk.runs.config_file import check_config, dump_config
 from fairtopk.runs.measure import measure_run
 from fairtopk.runs.open import open_run
-from fairtopk.runs.result import Owner, identity_of, read_queries, read_result, sealed
+from fairtopk.runs.result import (
+    Owner,
+    identity_of,
+    per_query_path,
+    read_queries,
+    read_result,
+    sealed,
+)
 from fairtopk.runs.run import Hooks, begin_after, shared_stages, train_run
 from fairtopk.runs.trainer import build_trainer
 from fairtopk.serving.export import export_run
@@ -264,6 +271,42 @@ def test_a_finished_run_with_another_model_is_not_called_finished(
     (out / MODEL).write_bytes(content[:500] if other == "truncated" else content)
     with pytest.raises(ft.InputError, match=MODEL):
         train_run(config(), out, lists=lists, resume=True)
+
+
+@pytest.mark.parametrize(("protocol", "k"), [("sampled", 55), ("full", 800)])
+def test_a_k_past_the_lists_is_warned_of(
+    copied: Path, lists: Lists, protocol: str, k: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = {"protocol": protocol, "k": [10, k]}
+    run = open_run(copied / "k-song", changes, load=lambda *_: lists)
+    result = measure_run(run).result
+    (warning,) = result["warnings"]
+    assert warning.startswith(f"at K = {k} all items are in the top")
+    show_result(result)
+    assert f"warning: at K = {k}" in capsys.readouterr().out
+
+
+def test_what_was_measured_at_an_earlier_checkpoint_goes_once_the_run_is_finished(
+    copied: Path, lists: Lists
+) -> None:
+    out = copied / "kso-red"
+    (out / "metrics.json").unlink()
+    found = measure_run(open_run(out, {"k": [5, 10]}, load=lambda *_: lists))
+    found.save(out / found.name)
+    stale = {out / found.name, per_query_path(out / found.name)}
+    assert all(path.exists() for path in stale)
+    train_run(config(), out, resume=True, lists=lists)
+    assert not any(path.exists() for path in stale)
+    assert (out / "metrics.json").exists()
+
+
+def test_list_sizes_that_the_data_does_not_fill_are_told_of(lists: Lists) -> None:
+    assert oversized(config(), lists) == []
+    values = config().model_dump()
+    values["training"]["lists"] |= {"rated": 1_000, "unrated": 5_000}
+    rated, unrated = oversized(check_config(values, "test"), lists)
+    assert rated.startswith("training.lists.rated is 1,000, and no user has more than ")
+    assert unrated.startswith("training.lists.unrated is 5,000, and no user has more than ")
 
 
 def test_one_process_at_a_time_works_in_a_run_folder(lists: Lists, tmp_path: Path) -> None:

@@ -152,9 +152,13 @@ class AuditRequest(NamedTuple):
                 raise InputError(f"{said}: {rule.metric} needs {needs[rule.metric]}")
             if rule.metric not in known:
                 named = [*known, *needs]
-                close = get_close_matches(rule.metric.lower(), named, cutoff=CLOSE) or known
+                close = get_close_matches(rule.metric.lower(), named, cutoff=CLOSE)
+                # Each gap has forms, which the page on audits lists.
+                there = close or [
+                    name for name in ("ndcg", "impact_ratio", *NOTIONS) if name in known
+                ]
                 raise InputError(
-                    f"{said}: no metric is called {rule.metric!r}; there is {', '.join(close)}"
+                    f"{said}: no metric is called {rule.metric!r}; there is {', '.join(there)}"
                 )
             if rule.column is not None and rule.metric == "ndcg":
                 raise InputError(

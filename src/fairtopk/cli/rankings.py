@@ -274,6 +274,7 @@ def _rerank_table(
     from fairtopk.auditing.rankings import Columns
     from fairtopk.auditing.rerank import rerank_table, write_table
     from fairtopk.data.tables import check_csv_safe, guarded
+    from fairtopk.evaluation import wholly_in_top
 
     assert request.k is not None
     if out is not None:
@@ -296,6 +297,8 @@ def _rerank_table(
     unmet, attribute = found.order.unmet, found.attribute
     title = f"{source.name}: {unmet.total:,} lists re-ranked by {request.method}"
     _show_change(title, found.before, found.after, found.floors, audited.ks)
+    for sentence in wholly_in_top(found.rankings.length, audited.ks):
+        say(f"warning: {sentence}")
     _say_unmet(unmet, "query", found.rankings.query_ids)
     _say_conditions(request, attribute.names, count(int((attribute.group < 0).sum()), "row"))
     if out is not None:
@@ -327,6 +330,8 @@ def _rerank_run(
             title += f", bonus {request.options['bonus']:g}"
         ks = run.config.evaluation.k
         _show_change(title, own.values, found.values, found.context.floors, ks)
+        for warning in result["warnings"]:
+            say(f"warning: {warning}")
         _say_unmet(unmet, "user", data.user_ids)
         path = out or source / found.name
         found.save(path)

@@ -110,6 +110,7 @@ class Archive:
         member = None if self._zip is None else self._zip.getinfo(name)
         packed = self._sizes[name] if member is None else member.compress_size
         most = max(storage.LEAST_BOMB, storage.MOST_UNPACKED * packed)
+        most = min(most, storage.MOST_UNPACKED_BYTES)
         try:
             if self._zip is not None and member is not None:
                 if member.file_size <= most:
@@ -124,7 +125,8 @@ class Archive:
                     return data
             raise InputError(
                 f"{self.where(name)} unpacks to more than {storage.MOST_UNPACKED} times its "
-                f"size, as no data does; do not trust it"
+                f"size, or {storage.MOST_UNPACKED_BYTES // 2**30} GB, as no data does; do not "
+                f"trust it"
             )
         except InputError:
             raise

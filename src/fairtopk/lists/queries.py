@@ -94,9 +94,9 @@ class QueryPart:
         """Return the whole lists some at a time; nothing is sampled, whatever the arguments."""
         return list(feature_batches(self.data, slots=SLOTS, queries=self.user))
 
-    def longest(self, *, unrated: int = 0) -> int:
-        """Return the length of the longest of these lists."""
-        return int(np.diff(self.data.offsets)[self.user].max(initial=0))
+    def lengths(self, *, unrated: int | None = None) -> NDArray[np.int64]:
+        """Return the length of each of these lists, ``[Q]``."""
+        return np.diff(self.data.offsets)[self.user]
 
 
 @dataclass(eq=False)

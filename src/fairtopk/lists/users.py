@@ -109,12 +109,12 @@ class HeldOut:
 
         return run_all([partial(batch, start) for start in range(0, len(self.user), BLOCK)])
 
-    def longest(self, *, unrated: int) -> int:
-        """Return the length of the longest of these lists."""
-        rated = np.diff(self.data.offsets)[self.user]
-        others = np.minimum(unrated, self.data.n_items - rated)
+    def lengths(self, *, unrated: int | None) -> NDArray[np.int64]:
+        """Return the length of each of these lists, ``[Q]``; None: of the whole catalogue."""
         own = np.diff(self.ratings.offsets)[self.user]
-        return int((own + others).max(initial=0))
+        others = self.data.n_items - np.diff(self.data.offsets)[self.user]
+        lengths: NDArray[np.int64] = own + np.minimum(unrated or others, others)
+        return lengths
 
 
 @dataclass(frozen=True, eq=False)

@@ -185,7 +185,9 @@ class Pass:
         by_item = self.output.new_empty(len(vectors), len(self.output))
         of_items = Sides(product[items].numpy(), by_item.numpy())
         both = (self.users.product, vectors)
-        kernels.sum_gradients(pairs, both, grad, self.gate, of_users, of_items)
+        of_one = Sides(*(np.empty((1, side.shape[1]), grad.dtype) for side in of_users))
+        sums = (of_users, of_items, of_one)
+        kernels.sum_gradients(pairs, both, grad, self.gate, sums)
         by_user, deeper = torch.from_numpy(of_users.hidden), []
         if self.layers:  # back through them, to the first layer
             active, mask = self.active[items.start], self._mask(pairs)

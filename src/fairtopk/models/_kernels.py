@@ -180,8 +180,7 @@ def sum_gradients(
     vectors: tuple[Floats, Floats],
     grad: Floats,
     gate: NDArray[np.uint8],
-    of_users: Sides,
-    of_items: Sides,
+    sums: tuple[Sides, Sides, Sides],
 ) -> None:
     """Sum over the pairs of some items: g q and g gate by user, g p and g gate by item.
 
@@ -190,13 +189,13 @@ def sum_gradients(
         vectors: Those of the product: p of the users, ``[Q, width]``, and q of these items.
         grad: Gradient of the scores g, ``[Q, L]``; slots where it is 0 are passed over.
         gate: As `score_pairs` left it.
-        of_users: Added to.
-        of_items: Filled, a row for each of these items.
+        sums: Those of users, added to; those of items, filled with a row for each of these;
+            and room for those of one item, a row.
     """
-    users, items = vectors
+    (users, items), (of_users, of_items, of_one) = vectors, sums
     width, units = users.shape[1], gate.shape[1]
     # Sums of one item; in place, in `of_items`, they take a tenth longer.
-    product, hidden = np.empty(width, grad.dtype), np.empty(units, grad.dtype)
+    product, hidden = of_one.product[0], of_one.hidden[0]
     for one in range(len(pairs.offsets) - 1):
         for place in range(width):
             product[place] = 0

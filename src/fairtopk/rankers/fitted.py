@@ -1,6 +1,7 @@
 """A ranker of users and items, or of features: trained, at work, and saved."""
 
 import math
+import warnings
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NamedTuple, Self, cast
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from fairtopk.checks import checked_whole
 from fairtopk.data.features import Features
 from fairtopk.errors import InputError
-from fairtopk.evaluation import evaluate, evaluate_full
+from fairtopk.evaluation import evaluate, evaluate_full, wholly_in_top
 from fairtopk.kernels.csr import TRAIN
 from fairtopk.lists.queries import SLOTS, QueryLists, feature_batches
 from fairtopk.lists.users import HeldOut, Lists, Ratings, kept_ratings
@@ -77,6 +78,9 @@ class IdRanker(NamedTuple):
                 f"{data.name} has other users or items than the ranker was fitted on; evaluate "
                 f"on a part of the same split"
             )
+        lengths = part.lengths(unrated=unrated if protocol == "sampled" else None)
+        for sentence in wholly_in_top(lengths, ks):
+            warnings.warn(sentence, stacklevel=3)
         if protocol == "full":
             return evaluate_full(self.scorer, part, ks)
         blocks = part.batches(unrated=unrated, seed=self.config.seed)
@@ -248,6 +252,8 @@ class FeatureRanker(NamedTuple):
         """Return every metric by name, one value per list, ``[Q]``."""
         features = self._features(frames.table_of(x, names=self.names), y, qid, groups)
         scorer = on_table(self.scorer, torch.from_numpy(features.values))
+        for sentence in wholly_in_top(np.diff(features.offsets), ks):
+            warnings.warn(sentence, stacklevel=3)
         return evaluate(scorer, feature_batches(features, slots=SLOTS), ks)
 
     def saved(self) -> Saved:

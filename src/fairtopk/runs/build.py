@@ -213,6 +213,23 @@ def build_sampler(
     )
 
 
+def oversized(config: Config, lists: AnyLists) -> list[str]:
+    """Return a sentence for each size of training lists that no user of the data fills."""
+    if isinstance(lists, QueryLists) or config.model.is_fitted:
+        return []
+    counts, sizes = np.diff(lists.train.offsets), config.training.lists
+    given = {
+        "rated": (sizes.rated, int(counts.max()), "training ratings"),
+        "unrated": (sizes.unrated, lists.data.n_items - int(counts.min()), "other items"),
+    }
+    return [
+        f"training.lists.{name} is {size:,}, and no user has more than {most:,} {what}: the "
+        f"rest of each training list is padding"
+        for name, (size, most, what) in given.items()
+        if size > most
+    ]
+
+
 def reads_features_alone(config: Config) -> bool:
     """Return whether a method takes the features of documents and trains no scorer."""
     return config.method.row.family == "game" and config.model.name == "linear"

@@ -107,7 +107,9 @@ def measure_run(
         split_names, of_labels = split_labels(groups, separator)
         member = torch.from_numpy(of_labels)
     values, context = _measure(run, reranking or run.scorer, part, users, member)
-    everyone = getattr(lists, part).user
+    held_out = getattr(lists, part)
+    lengths = held_out.lengths(unrated=unrated if protocol == "sampled" else None)
+    everyone = held_out.user
     measured = everyone if users is None else users
     fair = method.row.is_fair  # without a penalty C has no effect
     result = {
@@ -129,6 +131,7 @@ def measure_run(
     }
     if reranking is not None:
         result |= reranking.record(method.name)
+    result["warnings"] = evaluation.wholly_in_top(lengths, config.evaluation.k)
     result["finished"] = run.finished
     if reranking is not None:
         result["seconds"] = {"re-ranking": time.perf_counter() - started}

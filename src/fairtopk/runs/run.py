@@ -54,7 +54,8 @@ class Hooks(NamedTuple):
 
     # Called after each step, and with its record after each epoch.
     report: Callable[[AnyTrainer, dict[str, Any] | None], None] = lambda trainer, record: None
-    # Called with a sentence for each stage of training that is reused.
+    # Called with a sentence for each stage of training that is reused, and for each size of
+    # training lists that the data does not fill.
     notice: Callable[[str], None] = lambda sentence: None
     # Replaces the measuring on the test part, which writes ``metrics.json``; called with the
     # run at its chosen epoch and the seconds that training took.
@@ -130,6 +131,8 @@ def train_run(
                 hooks.notice(sentence)
         if notice := getattr(trainer, "notice", ""):
             hooks.notice(notice)
+        for sentence in build.oversized(config, lists):
+            hooks.notice(sentence)
         _train(run, trainer, stages, hooks, reused=reused, since=started - spent)
         seconds = time.perf_counter() - started + spent
         if trainer.chosen:
@@ -213,7 +216,12 @@ def _finish(
     other, result["other_protocol"] = measure.measure_other_protocol(run)
     result["seconds"]["other_protocol"] = time.perf_counter() - started
     warning = measure.disagreement(result, other, run.lists.data.group_names)
-    result["warnings"] = [warning] if warning else []
+    result["warnings"] += [warning] if warning else []
+    for path in run.out.glob("*.json"):  # measured at a checkpoint before the last
+        with suppress(InputError):
+            if not files.read_result(path, None).get("finished", True):
+                files.per_query_path(path).unlink(missing_ok=True)
+                path.unlink()
     sources = files.provenance(config, run.lists, reused)
     storage.write_text(run.out / files.PROVENANCE, json.dumps(sources, indent=2) + "\n")
     return own.save(run.out / files.METRICS)

@@ -72,7 +72,7 @@ def build_trainer(config: Config, lists: AnyLists, scorer: nn.Module) -> AnyTrai
         return trainer
     if game.settings.ranking == "sampled":  # refused now, not after a warm-up
         for part in (lists.validation, lists.test):
-            check_length(part.longest(unrated=config.evaluation.unrated))
+            check_length(int(part.lengths(unrated=config.evaluation.unrated).max(initial=0)))
     if isinstance(lists, Lists):
         draw = partial(draw_problem, game, lists)
     else:
