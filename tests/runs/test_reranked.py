@@ -121,7 +121,9 @@ def test_groups_are_named_as_in_the_data(blind: OpenRun) -> None:
     named = measure_run(
         blind, rerank=RerankRequest("det-greedy", K, {"targets": {"a": 0.3}}, "mark")
     )
-    assert named.result["reranked"]["settings"] == {"targets": {"0": 0.3}}
+    assert named.result["reranked"]["settings"] == {
+        "targets": {"0": 0.3}, "rounding": "down", "seed": 0,
+    }  # fmt: skip
     shares = named.values[f"representation_gap_signed@{K}"]
     assert float(shares.nanmean()) > 0
     with pytest.raises(InputError, match="no group is called 'c': the groups are a, b"):
