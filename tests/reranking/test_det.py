@@ -169,7 +169,7 @@ def run(case: Case, rule: int) -> tuple[list[int], bool]:
     order = np.empty((1, len(group)), np.int64)
     labels, n_items = np.array([group], np.int16), np.array([len(group)])
     wanted = np.array([shares], np.float64)
-    quotas = Quotas(wanted, np.zeros(0, np.int64))
+    quotas = Quotas(wanted, np.zeros((len(wanted), 0), np.int64))
     met = fill_lists(labels, n_items, quotas, k, rule, order)
     return order[0].tolist(), bool(met[0])
 

@@ -42,8 +42,9 @@ class Quotas(NamedTuple):
     """What the groups of some lists are due."""
 
     share: NDArray[np.float64]  # of each group, the last without a floor, [Q, G]
-    query: NDArray[np.int64]  # numbers of lists whose floors are random, [Q]; [0]: rounded down
-    seed: int = 0
+    # The group whose floor rises at each rank of the top, as `random_floors` gives it, [Q, K];
+    # [Q, 0]: floors are rounded down.
+    rising: NDArray[np.int64]
 
 
 def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Outcome:
@@ -68,7 +69,11 @@ def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Ou
     def fill(places: Places, order: NDArray[np.int64]) -> NDArray[np.bool_]:
         # Unknown, -1, is the last of all groups, and so are groups without a target.
         group = np.where(free[places.group], n_groups, places.group).astype(np.int16)
-        quotas = Quotas(wanted[places.rows], drawn[places.rows], settings.seed)
+        share, top = wanted[places.rows], np.minimum(places.n_items, k)
+        rising = np.zeros((len(top), k if len(drawn) else 0), np.int64)
+        if len(drawn):
+            fill_rising(share, top, settings.seed, drawn[places.rows], rising)
+        quotas = Quotas(share, rising)
         return fill_lists(group, places.n_items, quotas, k, RULES[method], order)
 
     def why(query: int) -> str:
@@ -136,8 +141,8 @@ def fill_lists(
     head, taken, present, due = np.empty((4, n_groups), np.int64)
     following, latest = np.empty((2, n_slots), np.int64)
     used = np.empty(n_slots, np.bool_)
-    drawn = len(quotas.query) > 0
-    rises = np.empty((n_groups, min(k, n_slots) if drawn else 0), np.int64)
+    drawn = quotas.rising.shape[1] > 0
+    rises = np.empty((n_groups, quotas.rising.shape[1]), np.int64)
     n_rises = np.zeros(n_groups, np.int64)
     for query in range(len(n_items)):
         n, share, row = n_items[query], quotas.share[query], order[query]
@@ -145,10 +150,9 @@ def fill_lists(
         for one in range(n_groups):  # loops compile in less time than head[:] = -1
             head[one], taken[one], n_rises[one] = -1, 0, 0
         if drawn:
-            rising = random_floors(share, top, quotas.seed, quotas.query[query])
             least = top + 1
             for place in range(top):
-                one = rising[place]
+                one = quotas.rising[query, place]
                 rises[one, n_rises[one]] = place + 1
                 n_rises[one] += 1
         for one in range(n_groups):
@@ -244,6 +248,21 @@ def _next_group(left: Left, rank: int, rule: int) -> int:
         ):
             best, best_stage, best_key = one, stage, key
     return best
+
+
+@compiled
+def fill_rising(
+    share: NDArray[np.float64],
+    top: NDArray[np.int64],
+    seed: int,
+    query: NDArray[np.int64],
+    rising: NDArray[np.int64],
+) -> None:
+    """Fill in the first `top` of each row of `rising` by `random_floors`, list by list."""
+    for row in range(len(top)):
+        found = random_floors(share[row], top[row], seed, query[row])
+        for rank in range(top[row]):
+            rising[row, rank] = found[rank]
 
 
 @compiled
