@@ -94,23 +94,9 @@ def floors(lists: Candidates, k: int, settings: Floors, *, method: Method) -> Ou
     return Outcome(slot, met, why)
 
 
-@inlined
 def floor_of(position: int, share: float) -> int:
     """Return floor(position * share)."""
     return math.floor(position * share + ROUNDING)
-
-
-@inlined
-def _due(count: int, share: float, rises: NDArray[np.int64], least: int) -> int:
-    """Return the first rank where the floor of a group is `count`; 0 without a share.
-
-    `rises` are the ranks where a random floor rises; behind the last it is `least` or more.
-    """
-    if share <= 0.0:
-        return 0
-    if count <= len(rises):
-        return int(rises[count - 1])
-    return max(math.ceil((count - ROUNDING) / share), least)
 
 
 @compiled
@@ -138,25 +124,30 @@ def fill_lists(
     met = np.ones(len(n_items), np.bool_)
     n_slots, n_groups = group.shape[1], quotas.share.shape[1]
     # The best item left of each group, and the next one of its group after each item; -1: none.
-    head, taken, present, due = np.empty((4, n_groups), np.int64)
+    head, taken, present = np.empty((3, n_groups), np.int64)
     following, latest = np.empty((2, n_slots), np.int64)
     used = np.empty(n_slots, np.bool_)
+    # The rank where the floor of a group first is 1, 2, ...; 0 without a share
+    due = np.empty((n_groups, min(k, n_slots) + 1), np.int64)
     drawn = quotas.rising.shape[1] > 0
-    rises = np.empty((n_groups, quotas.rising.shape[1]), np.int64)
-    n_rises = np.zeros(n_groups, np.int64)
     for query in range(len(n_items)):
         n, share, row = n_items[query], quotas.share[query], order[query]
-        top, n_present, least = min(k, n), 0, 0
+        top, n_present = min(k, n), 0
         for one in range(n_groups):  # loops compile in less time than head[:] = -1
-            head[one], taken[one], n_rises[one] = -1, 0, 0
+            head[one], taken[one] = -1, 0
+            for count in range(top + 1):
+                due[one, count] = 0
+                if share[one] > 0.0:
+                    due[one, count] = math.ceil((count + 1 - ROUNDING) / share[one])
+                    if drawn:  # behind the last rise
+                        due[one, count] = max(due[one, count], top + 1)
         if drawn:
-            least = top + 1
             for place in range(top):
                 one = quotas.rising[query, place]
-                rises[one, n_rises[one]] = place + 1
-                n_rises[one] += 1
-        for one in range(n_groups):
-            due[one] = _due(1, share[one], rises[one, : n_rises[one]], least)
+                due[one, taken[one]] = place + 1
+                taken[one] += 1
+            for one in range(n_groups):
+                taken[one] = 0
         for place in range(n - 1, -1, -1):
             one, used[place] = group[query, place], False
             if head[one] < 0:
@@ -171,7 +162,7 @@ def fill_lists(
             if rule == SORTED:
                 last = n  # the last rank that the item may have
                 if one < n_groups - 1 and share[one] > 0.0:
-                    last = due[one]
+                    last = due[one, taken[one]]
                 while place > 0 and latest[place - 1] > place and row[place - 1] > item:
                     row[place], latest[place] = row[place - 1], latest[place - 1]
                     place -= 1
@@ -180,7 +171,6 @@ def fill_lists(
             used[item] = True
             taken[one] += 1
             head[one] = following[item]
-            due[one] = _due(taken[one] + 1, share[one], rises[one, : n_rises[one]], least)
         rest = top
         for place in range(n):
             if not used[place]:
@@ -193,23 +183,22 @@ def fill_lists(
             taken[one] = 0
         for place in range(top):
             one = group[query, row[place]]
-            taken[one] += 1
             if one < n_groups - 1 and share[one] > 0.0:
-                rank = _due(taken[one], share[one], rises[one, : n_rises[one]], least)
-                met[query] &= place + 1 <= rank
+                met[query] &= place + 1 <= due[one, taken[one]]
+            taken[one] += 1
         for one in range(n_groups - 1):
-            met[query] &= taken[one] >= (n_rises[one] if drawn else floor_of(top, share[one]))
+            met[query] &= share[one] <= 0.0 or due[one, taken[one]] > top
     return met
 
 
 class Left(NamedTuple):
-    """What is left of a list that is being filled, by group, ``[G]``."""
+    """What is left of a list that is being filled, ``[G]``; `due` is ``[G, K + 1]``."""
 
     share: NDArray[np.float64]
     present: NDArray[np.int64]  # the groups that the list has, fewer than G perhaps
     head: NDArray[np.int64]  # place of the best item left, -1: none
     taken: NDArray[np.int64]  # items taken
-    due: NDArray[np.int64]  # the first rank where the floor is one more than that
+    due: NDArray[np.int64]  # ranks where the floor first is 1, 2, ...; 0 without a share
 
 
 @inlined
@@ -230,8 +219,8 @@ def _next_group(left: Left, rank: int, rule: int) -> int:
         share, stage, key = left.share[one], 2, 0.0
         if rule == SORTED:
             if share > 0.0:
-                stage, key = 0, float(left.due[one])
-        elif one < len(left.share) - 1 and 0 < left.due[one] <= rank:
+                stage, key = 0, float(left.due[one, left.taken[one]])
+        elif one < len(left.share) - 1 and 0 < left.due[one, left.taken[one]] <= rank:
             stage = 0
         else:
             high = math.ceil(rank * share - ROUNDING)
