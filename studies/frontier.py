@@ -1,7 +1,7 @@
 """Which model and which method for the full catalogue: NDCG against the gap by rank.
 
 Usage: python -m studies.frontier --data DIR --out DIR [--seeds 5] [--neural 3]
-       [--data-sets "MovieLens 1M" ...] [--page docs/results/frontier.md]
+       [--data-sets "MovieLens 1M" ...] [--models ease ...] [--page docs/results/frontier.md]
 
 `DIR` of the data holds the MovieLens archives and the part of the Netflix Prize. Fits what
 `--out` does not hold yet, as `fairtopk sweep` does. Writes ``frontier.csv`` beside the page, a
@@ -49,6 +49,7 @@ METRICS = ("ndcg", "rank_exposure_gap", "rank_exposure_gap_signed")
 KEEPS = {"fair": 0.985, "mild": 0.997}  # of the NDCG of the same model without fairness
 STRENGTHS = [0.25, 0.5, 0.75, 1.0]
 BLIND = "colour-blind"
+RERANKER = "det-const-sort"
 KEYS = ["data", "grouping", "model", "method", "setting"]
 FIRST = "MovieLens 1M"  # where settings are chosen
 EASE = {"name": "ease"}
@@ -61,10 +62,11 @@ BASES: dict[str, dict[str, Any]] = {
     "neumf": {"name": "neumf"},
 }
 NEURAL = ("neumf",)
+CLOSED = ("popularity", "item-knn")  # without a seed; that of ease draws who chooses the ridge
 HELD_OUT, SOME = 0.2, 7  # share of users held out, and what keys their draw
 SCALES = (1, 1e3, 1e3)  # that metrics are shown with
 OUT_OF_ALL = 3  # part of a rating that no part of a split has
-MARKERS = {BLIND: "o", "fair-distill": "s", "det-const-sort": "^", "kso-red": "D"}
+MARKERS = {BLIND: "o", "fair-distill": "s", RERANKER: "^", "kso-red": "D"}
 
 
 def main() -> None:
@@ -76,29 +78,33 @@ def main() -> None:
         "--neural", type=int, default=3, help="seeds of models that are trained"
     )
     parser.add_argument("--data-sets", nargs="+", choices=list(DATA), default=list(DATA))
+    parser.add_argument("--models", nargs="+", choices=list(BASES), default=list(BASES))
     parser.add_argument("--page", type=Path)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     cells: dict[tuple[str, str, str, str, str], Cell] = {}
-    for name in asked.data_sets:
+    for name in options.data_sets:
         for grouping in DATA[name][1]:
-            data = data_of(name, grouping, asked.data)
-            for key, cell in cells_on(data, asked.seeds, asked.neural).items():
-                cells[(name, grouping, *key)] = cell
-    failures = run_sweep(list(cells.values()), asked.out, watch=_tell)
+            data = data_of(name, grouping, options.data)
+            for key, cell in cells_on(data, options.seeds, options.neural).items():
+                if key[0] in options.models:
+                    cells[(name, grouping, *key)] = cell
+    failures = run_sweep(list(cells.values()), options.out, watch=_tell)
     rows = [
         {"data": name, "grouping": grouping, "model": model, **row}
         for (name, grouping, model, method, _), cell in cells.items()
         if cell.name not in failures
-        for row in rows_of(method, cell, asked.out)
+        for row in rows_of(method, cell, options.out)
     ]
     found = pl.DataFrame(rows, infer_schema_length=None)
-    shown = tables(found) | {"held-out": held_out_users(asked.data, asked.out, found)}
-    if asked.page is None:
+    shown = tables(found) | {"held-out": held_out_users(options.data, options.out, found)}
+    if options.page is None:
         print("\n\n".join(shown.values()))
         return
-    found.write_csv(asked.page.with_suffix(".csv"), float_precision=8)
-    asked.page.write_text(fill_marks(asked.page.read_text(encoding="utf-8"), shown), "utf-8")
-    draw(found, asked.page.parents[1] / "images" / "frontier.png")
+    found.write_csv(options.page.with_suffix(".csv"), float_precision=8)
+    docs = options.page.parents[1]
+    for page in (options.page, docs / "frontier.md"):
+        page.write_text(fill_marks(page.read_text(encoding="utf-8"), shown), "utf-8")
+    draw(found, docs / "images" / "frontier.png")
 
 
 NETFLIX = {
@@ -142,28 +148,24 @@ def cells_on(data: dict[str, Any], seeds: int, neural: int) -> dict[tuple[str, s
     evaluation = {"k": list(KS), "protocol": "full", "select_on": "full"}
     found: dict[tuple[str, str, str], Cell] = {}
 
-    def add(model: str, method: dict[str, Any], count: int, name: str, *, rerank: bool) -> None:
-        roundings = [{"method": "det-const-sort", "k": KS[-1], "rounding": ["down", "random"]}]
-        after = Afterwards(rerank=roundings if rerank else (), keep_models=True)
-        base = {"data": data, "evaluation": evaluation, "model": BASES[model]}
-        grid = {"seed": list(range(count)), "method": method}
-        if model in NEURAL or BASES[model]["name"] == "ials" or name != BLIND:
-            grid["seed"] = list(range(count))
-        else:
-            grid["seed"] = [0]  # a closed form has no seed
+    def add(model: str, method: dict[str, Any], name: str, *, rerank: bool = False) -> None:
+        count = neural if model in NEURAL else seeds
+        if name == BLIND and BASES[model]["name"] in CLOSED:
+            count = 1
+        roundings = [{"method": RERANKER, "k": KS[-1], "rounding": ["down", "random"]}]
+        base = {"data": data, "evaluation": evaluation}
+        grid = {"seed": list(range(count)), "method": method, "model": BASES[model]}
+        after = Afterwards(rerank=roundings if rerank else ())
         for cell in cells_of(base, grid, after, where=f"{model}, {name}"):
             found[(model, name, cell.name)] = cell
 
     for model in BASES:
-        count = neural if model in NEURAL else seeds
-        reranked = model in ("ease", "neumf")
-        add(model, {"name": "blind", "k": 50}, count, BLIND, rerank=reranked)
-    fair = {"name": "fair-distill", "k": 50, "c": STRENGTHS}
-    add("ease", fair, seeds, "fair-distill", rerank=False)
-    add("neumf", {**fair, "c": 1.0, "distill": {"mu": [0.0, 1.0]}}, neural, "fair-distill",
-        rerank=False)  # fmt: skip
-    taught = {**fair, "c": 1.0, "distill": {"teacher": "ease"}}
-    add("neumf", taught, neural, "fair-distill, taught by ease", rerank=False)
+        add(model, {"name": "blind", "k": 50}, BLIND, rerank=model in ("ease", "neumf"))
+    fair = {"name": "fair-distill", "k": 50, "c": 1.0}
+    for model in ("ease", "ease, graded"):
+        add(model, {**fair, "c": STRENGTHS}, "fair-distill")
+    add("neumf", {**fair, "distill": {"mu": [0.0, 1.0]}}, "fair-distill")
+    add("neumf", {**fair, "distill": {"teacher": "ease"}}, "fair-distill, taught by ease")
     return found
 
 
@@ -182,7 +184,7 @@ def rows_of(method: str, cell: Cell, out: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("rerank-*.json")):
         reranked = json.loads(path.read_text(encoding="utf-8"))
         setting = "random floors" if "random" in path.name else "floors rounded down"
-        about |= {"method": "det-const-sort", "setting": setting, "labels": True}
+        about |= {"method": RERANKER, "setting": setting, "labels": True}
         yield from _at_each_k(about, reranked, {})
 
 
@@ -268,11 +270,14 @@ def tables(found: pl.DataFrame) -> dict[str, str]:
     labelled = first.filter("labels").with_columns(chosen=pl.lit("labels when serving"))
     chosen = rows.join(choice(rows), on=keys)
     best = pl.concat([chosen.filter(data=FIRST), labelled.select(chosen.columns)])
+    is_ease = (pl.col("model") == "ease") & pl.col("method").is_in(["fair-distill", RERANKER])
+    short = best.filter(is_ease)
     others = chosen.filter(pl.col("data") != FIRST, pl.col("chosen") == "fair")
     return {
         "bases": _table(blind, ["model"]),
         "chosen": _table(best, ["grouping", "model", "method", "setting", "chosen"]),
         "others": _table(others, ["data", "grouping", "model", "method", "setting"]),
+        "short": _table(short, ["grouping", "method", "setting", "chosen"]),
         "every": _table(first.filter(pl.col("method") != BLIND), keys),
     }
 

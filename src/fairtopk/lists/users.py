@@ -111,9 +111,11 @@ class HeldOut:
 
     def lengths(self, *, unrated: int | None) -> NDArray[np.int64]:
         """Return the length of each of these lists, ``[Q]``; None: of the whole catalogue."""
-        own = np.diff(self.ratings.offsets)[self.user]
-        others = self.data.n_items - np.diff(self.data.offsets)[self.user]
-        lengths: NDArray[np.int64] = own + np.minimum(unrated or others, others)
+        most = self.data.n_items
+        if unrated is not None:
+            most = min(checked_whole("unrated", unrated, least=1), most)
+        others = np.minimum(self.data.n_items - np.diff(self.data.offsets)[self.user], most)
+        lengths: NDArray[np.int64] = np.diff(self.ratings.offsets)[self.user] + others
         return lengths
 
 
