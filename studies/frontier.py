@@ -26,6 +26,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 
 from fairtopk.evaluation import evaluate_full
 from fairtopk.lists.users import Lists
@@ -287,7 +288,7 @@ def _table(rows: pl.DataFrame, keys: list[str]) -> str:
             "signed gap, 1e-3", "seconds"]  # fmt: skip
     lines = []
     for key, part in rows.group_by(keys, maintain_order=True):
-        means = part.group_by("k").mean().sort("k")
+        means = part.group_by("k").agg(cs.numeric().exclude("k").mean()).sort("k")
         lines.append(
             [
                 *map(str, key),
@@ -380,7 +381,8 @@ def draw(found: pl.DataFrame, path: Path) -> None:
         for (model, method, labels), points in part.group_by(
             ["model", "method", "labels"], maintain_order=True
         ):
-            means = points.group_by("setting", maintain_order=True).mean().sort(METRICS[1])
+            means = points.group_by("setting", maintain_order=True).agg(cs.numeric().mean())
+            means = means.sort(METRICS[1])
             panel.plot(
                 1e3 * means[METRICS[1]],
                 means["ndcg"],

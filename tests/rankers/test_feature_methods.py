@@ -65,6 +65,7 @@ def test_the_adversary_evens_out_the_chances_that_it_hears_of(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:at K = 20 all items are in the top")
 @pytest.mark.parametrize("model", ["linear", "mlp", "attention"])
 def test_robust_takes_the_gap_of_whole_lists_away(
     train: Documents, test: Documents, model: str

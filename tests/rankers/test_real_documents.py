@@ -102,6 +102,7 @@ def test_kso_red_ends_with_smaller_gaps_than_k_song(real_data: Path) -> None:
     assert fair["ndcg@10"] > 0.95 * blind["ndcg@10"]
 
 
+@pytest.mark.filterwarnings("ignore:at K = 10 all items are in the top")
 def test_k_song_ranks_mq2008_far_better_than_chance(real_data: Path) -> None:
     rows = SETS["mq2008"](real_data / "ltr", 0)
     ranker = fitted(part(rows, TRAINING), "k-song")

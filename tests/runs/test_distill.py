@@ -439,6 +439,7 @@ def ranked_table(path: Path, scores: NDArray[np.floating], lists: Lists, most: i
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:OpenBLAS is configured")
 def test_lists_of_another_package_make_a_fair_student_of_either_kind(
     biased: Lists, tmp_path: Path
 ) -> None:

@@ -213,8 +213,10 @@ def metrics_name(result: Mapping[str, Any]) -> str:
     if record is None:
         ks = "-".join(str(k) for k in measured_ks(result))
         return f"metrics-{result['protocol']}-{result['part']}-k{ks}.json"
-    words = [record["method"]]
-    for key, value in record["settings"].items():
+    words, settings = [record["method"]], record["settings"]
+    if settings.get("rounding") == "down":  # then nothing is drawn, as ever
+        settings = {key: settings[key] for key in settings if key not in ("rounding", "seed")}
+    for key, value in settings.items():
         if isinstance(value, dict):
             value = "_".join(f"{group}-{share}" for group, share in value.items())
         if value is not None:
